@@ -1,0 +1,290 @@
+// IdIndexShard: one of the 256 shards of a table's index, a hash table from the 56 bits of a key that the shard
+// number does not imply to a 32-bit value (a slot in DRAM, a place in the SSD log). Keys are exact: the hash is a
+// bijection, so there are no tags to verify and any int64 is a legal id.
+//
+// Memory. Lines of K entries are filled to kMaxLoad and grow by kGrowth: 14 to 15 bytes an entry for lines of 64
+// bytes (K = 5), 11.7 to 12.6 for lines of 256 (K = 23).
+//
+// Invariants
+//  1. An entry's home line is floor(rest * lines / 2^56): homes are in key order, whatever the number of lines.
+//  2. An entry lies in the first line from its home on (cyclically) that had room. `spilled` of a line counts the
+//     entries that passed it; a search ends at a line with spilled == 0. A count that reaches 65535 stays there.
+//  3. While lines are replaced, entries whose home in the old array is below `moved_` are in the new array, the others
+//     in the old one. Each insert or erase moves a few homes on, so no call pays for a whole rehash; pages of the old
+//     array are handed back as they empty.
+//
+// Thread safety: none. The owner holds the shard's lock (`lock`), shared for Find and iteration, exclusive otherwise.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "util/id_hash.h"
+#include "util/line_memory.h"
+#include "util/rw_spin.h"
+
+namespace stepwell {
+
+template <int K>
+struct alignas(64) IndexLine {
+  uint32_t lo[K];  // the key's low 32 bits, first: they are what a probe compares
+  uint32_t value[K];
+  uint16_t mid[K];
+  uint8_t hi[K];
+  uint8_t used;
+  uint16_t spilled;
+
+  int Match(uint64_t rest) const {
+    const uint32_t low = static_cast<uint32_t>(rest);
+    const uint16_t middle = static_cast<uint16_t>(rest >> 32);
+    const uint8_t high = static_cast<uint8_t>(rest >> 48);
+    for (int i = 0; i < used; ++i) {
+      if (lo[i] == low && mid[i] == middle && hi[i] == high) return i;
+    }
+    return -1;
+  }
+  uint64_t Rest(int i) const {
+    return lo[i] | (static_cast<uint64_t>(mid[i]) << 32) | (static_cast<uint64_t>(hi[i]) << 48);
+  }
+  void Put(int i, uint64_t rest, uint32_t new_value) {
+    lo[i] = static_cast<uint32_t>(rest);
+    mid[i] = static_cast<uint16_t>(rest >> 32);
+    hi[i] = static_cast<uint8_t>(rest >> 48);
+    value[i] = new_value;
+  }
+  void Remove(int i) {
+    const int last = used - 1;
+    lo[i] = lo[last];
+    mid[i] = mid[last];
+    hi[i] = hi[last];
+    value[i] = value[last];
+    used = static_cast<uint8_t>(last);
+  }
+};
+static_assert(sizeof(IndexLine<5>) == 64);
+static_assert(sizeof(IndexLine<23>) == 256);
+
+template <int K>
+class IdIndexShard {
+ public:
+  using Line = IndexLine<K>;
+
+  RwSpin lock;
+
+  uint64_t size() const { return size_; }
+
+  // The value of a key, in place, or nullptr. Valid until the next insert or erase.
+  const uint32_t* Find(uint64_t rest) const { return const_cast<IdIndexShard*>(this)->FindMutable(rest); }
+  uint32_t* FindMutable(uint64_t rest) {
+    if (size_ == 0) return nullptr;
+    const Array& array = ArrayOf(rest);
+    uint64_t at = array.Home(rest);
+    for (uint64_t probes = 0; probes < array.lines; ++probes) {
+      Line& line = array.line(at);
+      const int i = line.Match(rest);
+      if (i >= 0) return &line.value[i];
+      if (line.spilled == 0) return nullptr;
+      if (++at == array.lines) at = 0;
+    }
+    return nullptr;
+  }
+
+  // Requires: the key is absent. False when there is no memory; nothing has changed then.
+  bool Insert(uint64_t rest, uint32_t value) {
+    if (old_.lines != 0) Move(kMovesPerInsert);
+    if (old_.lines == 0 && size_ + 1 > MaxSize(now_.lines) && !Resize(GrownLines(now_.lines))) return false;
+    Place(ArrayOf(rest), rest, value);
+    ++size_;
+    return true;
+  }
+
+  // True if the key was there; its value goes to *value.
+  bool Erase(uint64_t rest, uint32_t* value) {
+    if (size_ == 0) return false;
+    Array& array = ArrayOf(rest);
+    uint64_t at = array.Home(rest);
+    for (uint64_t probes = 0; probes < array.lines; ++probes) {
+      Line& line = array.line(at);
+      const int i = line.Match(rest);
+      if (i >= 0) {
+        *value = line.value[i];
+        TakeOut(array, array.Home(rest), at, i);
+        --size_;
+        if (old_.lines != 0) {
+          Move(kMovesPerInsert);
+        } else if (now_.lines > kShrinkFrom && size_ < MaxSize(now_.lines) / 2) {
+          Resize(now_.lines * 5 / 8);  // on no memory it stays as large as it is
+        }
+        return true;
+      }
+      if (line.spilled == 0) return false;
+      if (++at == array.lines) at = 0;
+    }
+    return false;
+  }
+
+  void Prefetch(uint64_t rest) const {
+    if (now_.lines == 0) return;
+    const Array& array = ArrayOf(rest);
+    const char* line = reinterpret_cast<const char*>(&array.line(array.Home(rest)));
+    __builtin_prefetch(line);
+    if constexpr (sizeof(Line) > 64) {
+      for (size_t offset = 64; offset < sizeof(Line); offset += 64) __builtin_prefetch(line + offset);
+    }
+  }
+
+  // visit(rest, uint32_t& value) for every entry. The visitor must not insert or erase.
+  template <class Visit>
+  void ForEach(Visit&& visit) {
+    for (Array* array : {&now_, &old_}) {
+      for (uint64_t at = 0; at < array->lines; ++at) {
+        Line& line = array->line(at);
+        for (int i = 0; i < line.used; ++i) visit(line.Rest(i), line.value[i]);
+      }
+    }
+  }
+
+  // Lines of both arrays, for a sweep that goes on where it stopped: visit(rest, value) for line `at` of
+  // [0, num_lines()). Lines move when the shard grows, so a sweep over several calls may miss or repeat entries.
+  uint64_t num_lines() const { return now_.lines + old_.lines; }
+  template <class Visit>
+  void ForLine(uint64_t at, Visit&& visit) {
+    Line& line = at < now_.lines ? now_.line(at) : old_.line(at - now_.lines);
+    for (int i = 0; i < line.used; ++i) visit(line.Rest(i), line.value[i]);
+  }
+
+  size_t bytes_used() const { return now_.memory.bytes_used() + old_.memory.bytes_used(); }
+
+ private:
+  static constexpr double kMaxLoad = K <= 5 ? 0.93 : 0.95;
+  static constexpr double kGrowth = 1.07;
+  static constexpr int kMovesPerInsert = 8;  // lines: a 7% growth is over after an eighth of a line's worth of inserts
+  static constexpr uint64_t kShrinkFrom = 32;
+
+  struct Array {
+    LineMemory memory;
+    uint64_t lines = 0;
+    uint64_t wrapped = 0;  // lines [0, wrapped) may hold entries whose home is near the end
+
+    Line& line(uint64_t at) const { return reinterpret_cast<Line*>(memory.data())[at]; }
+    uint64_t Home(uint64_t rest) const {
+      return static_cast<uint64_t>((static_cast<unsigned __int128>(rest << 8) * lines) >> 64);
+    }
+  };
+
+  static uint64_t MaxSize(uint64_t lines) {
+    return static_cast<uint64_t>(static_cast<double>(lines * K) * kMaxLoad);
+  }
+  static uint64_t GrownLines(uint64_t lines) {
+    return std::max(lines + 1, static_cast<uint64_t>(static_cast<double>(lines) * kGrowth));
+  }
+
+  Array& ArrayOf(uint64_t rest) { return old_.lines != 0 && old_.Home(rest) >= moved_ ? old_ : now_; }
+  const Array& ArrayOf(uint64_t rest) const { return const_cast<IdIndexShard*>(this)->ArrayOf(rest); }
+
+  static void Place(Array& array, uint64_t rest, uint32_t value) {
+    const uint64_t home = array.Home(rest);
+    uint64_t at = home;
+    while (array.line(at).used == K) {
+      if (array.line(at).spilled != UINT16_MAX) ++array.line(at).spilled;
+      if (++at == array.lines) at = 0;
+    }
+    if (at < home) array.wrapped = std::max(array.wrapped, at + 1);
+    array.memory.Touch((std::max(at, home) + 1) * sizeof(Line));
+    Line& line = array.line(at);
+    line.Put(line.used, rest, value);
+    ++line.used;
+  }
+
+  static void TakeOut(Array& array, uint64_t home, uint64_t at, int i) {
+    array.line(at).Remove(i);
+    while (at != home) {
+      at = (at == 0 ? array.lines : at) - 1;
+      if (array.line(at).spilled != UINT16_MAX) --array.line(at).spilled;
+    }
+  }
+
+  bool Resize(uint64_t lines) {
+    Array bigger;
+    if (!bigger.memory.Allocate(lines * sizeof(Line))) return false;
+    bigger.lines = lines;
+    old_ = static_cast<Array&&>(now_);
+    now_ = static_cast<Array&&>(bigger);
+    bigger.lines = 0;
+    moved_ = 0;
+    if (size_ == 0) {
+      old_.memory.Free();
+      old_.lines = 0;
+    } else {
+      Move(kMovesPerInsert);
+    }
+    return true;
+  }
+
+  void Move(int homes) {
+    for (; homes > 0 && moved_ < old_.lines; --homes) MoveHome();
+    if (moved_ == old_.lines) {
+      old_.memory.Free();
+      old_.lines = old_.wrapped = 0;
+    } else {
+      old_.memory.Release(old_.wrapped * sizeof(Line), moved_ * sizeof(Line));
+    }
+  }
+
+  // Moves every entry whose home in the old array is `moved_`, wherever it spilled to.
+  void MoveHome() {
+    const uint64_t home = moved_;
+    ++moved_;
+    uint64_t at = home;
+    for (uint64_t probes = 0; probes < old_.lines; ++probes) {
+      Line& line = old_.line(at);
+      const bool go_on = line.spilled != 0;
+      for (int i = line.used - 1; i >= 0; --i) {
+        const uint64_t rest = line.Rest(i);
+        if (old_.Home(rest) != home) continue;
+        const uint32_t value = line.value[i];
+        TakeOut(old_, home, at, i);
+        Place(now_, rest, value);
+      }
+      if (!go_on) return;
+      if (++at == old_.lines) at = 0;
+    }
+  }
+
+  Array now_;
+  Array old_;
+  uint64_t moved_ = 0;
+  uint64_t size_ = 0;
+};
+
+// The 256 shards of one table.
+template <int K>
+class IdIndex {
+ public:
+  IdIndexShard<K>& shard(uint32_t number) { return shards_[number]; }
+  const IdIndexShard<K>& shard(uint32_t number) const { return shards_[number]; }
+
+  // Sums over shards, each read under its lock; exact when nobody writes.
+  uint64_t size() {
+    uint64_t sum = 0;
+    for (auto& shard : shards_) {
+      SharedGuard guard(shard.lock);
+      sum += shard.size();
+    }
+    return sum;
+  }
+  size_t bytes_used() {
+    size_t sum = sizeof(*this);
+    for (auto& shard : shards_) {
+      SharedGuard guard(shard.lock);
+      sum += shard.bytes_used();
+    }
+    return sum;
+  }
+
+ private:
+  IdIndexShard<K> shards_[kNumShards];
+};
+
+}  // namespace stepwell

@@ -1,0 +1,79 @@
+"""Every exception that Stepwell raises on purpose.
+
+StepwellError
+├── ConfigError (ValueError)         a setting, spec or argument that cannot work; nothing was changed
+│   └── BudgetTooSmall               a tier's budget cannot hold what was asked; names the bytes needed
+├── StoreError
+│   ├── UnknownTable (KeyError)      a table name that the store does not have
+│   ├── StoreFull                    the last tier is full and no expiry policy makes room; nothing was changed
+│   ├── StoreCorrupt                 bytes on disk fail their checksum; names file and offset
+│   ├── StoreIOError (OSError)       the operating system refused a read or a write
+│   │   └── DiskFull                 ENOSPC; what was synced is intact
+│   ├── StoreLocked                  the directory is owned by another process
+│   ├── StoreFormatError             another row layout, or a newer format version
+│   ├── StoreClosed                  a verb on a store that was closed
+│   └── TouchedLogTruncated          `touched(since)` reaches back further than the bounded log
+└── NativeLibraryError (ImportError) the C++ core is missing or does not match this package
+
+A message names what was found, what was expected and what to do. Context that only a caller knows (table, step,
+rank) is added with `add_note`.
+"""
+
+
+class StepwellError(Exception):
+    """Base of every exception here."""
+
+
+class ConfigError(StepwellError, ValueError):
+    """A setting, spec or argument that cannot work; nothing was changed."""
+
+
+class BudgetTooSmall(ConfigError):
+    """A tier's budget cannot hold what was asked of it."""
+
+
+class StoreError(StepwellError):
+    """A store could not do what it was asked; every row that was there before is still there."""
+
+
+class UnknownTable(StoreError, KeyError):
+    """A table name that the store does not have."""
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return str(self.args[0]) if self.args else ""
+
+
+class StoreFull(StoreError):
+    """The last tier is full and no expiry policy makes room."""
+
+
+class StoreCorrupt(StoreError):
+    """Bytes on disk fail their checksum."""
+
+
+class StoreIOError(StoreError, OSError):
+    """The operating system refused a read or a write."""
+
+
+class DiskFull(StoreIOError):
+    """No space left on the device."""
+
+
+class StoreLocked(StoreError):
+    """The directory is owned by another process."""
+
+
+class StoreFormatError(StoreError):
+    """The files have another row layout, or were written by a newer version."""
+
+
+class StoreClosed(StoreError):
+    """A verb on a store that was closed."""
+
+
+class TouchedLogTruncated(StoreError):
+    """The bounded log of touched ids does not reach back that far."""
+
+
+class NativeLibraryError(StepwellError, ImportError):
+    """The C++ core is missing or does not match this package."""
