@@ -6,7 +6,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 CHECKED := src tests benchmarks tools
 CORE_SOURCES := $(shell find native -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null)
-BENCHES := $(filter-out __init__ harness,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHES := $(basename $(notdir $(shell grep -l '^if __name__ ==' benchmarks/*.py 2>/dev/null)))
 # ThreadSanitizer fails at start where the kernel randomises more address bits than it knows.
 FIXED_ADDRESSES := $(shell setarch -R true >/dev/null 2>&1 && echo setarch -R)
 export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
@@ -56,8 +56,8 @@ lint: $(VENV)/installed ## ruff, formatting and types
 	$(BIN)/mypy
 
 format: $(VENV)/installed ## rewrite Python files in the house's form
+	$(BIN)/ruff check --fix-only $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
-	$(BIN)/ruff check --fix $(CHECKED)
 
 bench: build ## every benchmark, rows added to benchmarks/results (ARGS="--quick")
 	set -e; for bench in $(BENCHES); do $(BIN)/python -m benchmarks.$$bench --save $(ARGS); done

@@ -1,0 +1,1 @@
+"""Benchmarks that stand alone: `python -m benchmarks.NAME` runs ours and the peer side by side."""
