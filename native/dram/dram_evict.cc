@@ -99,17 +99,14 @@ size_t DramTable::ReleaseClean(uint32_t table_number, const int64_t* ids, size_t
   const ShardOrder order(ids, n);
   std::atomic<size_t> released{0};
   ForShards(table, order, [&](uint32_t number, Shard& shard) {
-    std::vector<uint32_t> freed;
+    std::vector<uint64_t> rests;
     ExclusiveGuard guard(shard.lock);
     ProbeShard(shard, order, number, [&](const uint32_t* value, uint32_t k) {
       if (value == nullptr || arena_->pinned(*value)) return;
       if (arena_->dirty(*value) && Live(*rule, order.key(order.position(k)), arena_->row(*value))) return;
-      uint32_t slot = 0;
-      shard.Erase(order.rest(k), &slot);
-      freed.push_back(slot);
+      rests.push_back(order.rest(k));
     });
-    arena_->Free(freed.data(), freed.size());
-    released += freed.size();
+    released += FreeRows(shard, rests);
   });
   return released;
 }
@@ -121,19 +118,13 @@ size_t DramTable::Drop(uint32_t table_number, bool all) {
   pool_->Run(kNumShards, [&](size_t number) {
     Shard& shard = table.index.shard(static_cast<uint32_t>(number));
     std::vector<uint64_t> rests;
-    std::vector<uint32_t> freed;
     ExclusiveGuard guard(shard.lock);
     shard.ForEach([&](uint64_t rest, uint32_t slot) {
       if (arena_->pinned(slot)) return;
       const uint64_t key = KeyOfShardAndRest(static_cast<uint32_t>(number), rest);
       if (all || !Live(*rule, key, arena_->row(slot))) rests.push_back(rest);
     });
-    for (uint64_t rest : rests) {
-      uint32_t slot = 0;
-      if (shard.Erase(rest, &slot)) freed.push_back(slot);
-    }
-    arena_->Free(freed.data(), freed.size());
-    dropped += freed.size();
+    dropped += FreeRows(shard, rests);
   });
   return dropped;
 }

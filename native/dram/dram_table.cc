@@ -8,9 +8,17 @@
 namespace stepwell {
 
 namespace {
-// Ids that one thread finds at a time: their rows (2 MB of 272 bytes) stay near each other in the output.
+// Ids that one thread finds at a time: enough to share the shards' locks and to hide memory behind, 32 a shard (2048
+// ids: 25% slower a row), and their rows (2 MB of 272 bytes) stay near each other in the output.
 constexpr size_t kFindBlock = 8192;
+constexpr size_t kLeastBlock = 1024;
 constexpr uint32_t kAbsent = UINT32_MAX;
+constexpr uint32_t kMostAsked = 1024;  // bytes of a row asked for ahead; the processor sees the rest coming
+size_t BlockFor(size_t n, int threads) {
+  const size_t share = (n + static_cast<size_t>(threads) - 1) / static_cast<size_t>(threads);
+  return std::clamp(share, kLeastBlock, kFindBlock);
+}
+
 }  // namespace
 
 DramTable::DramTable(const DramOptions& options, std::shared_ptr<ThreadPool> pool)
@@ -68,10 +76,10 @@ void DramTable::Find(uint32_t table_number, const int64_t* ids, size_t n, bool c
                      uint32_t length, std::byte* out, size_t out_stride, uint8_t* found) {
   Table& table = *tables_[table_number];
   const std::shared_ptr<const ExpiryRule> rule = Rule(table);
-  pool_->Run((n + kFindBlock - 1) / kFindBlock, [&](size_t block) {
-    const size_t first = block * kFindBlock;
-    const size_t count = std::min(kFindBlock, n - first);
-    const ShardOrder order(ids + first, count);
+  const size_t size = BlockFor(n, pool_->num_threads());
+  pool_->Run((n + size - 1) / size, [&](size_t block) {
+    const size_t first = block * size;
+    const ShardOrder order(ids + first, std::min(size, n - first));
     uint32_t slots[kFindBlock];
     for (uint32_t number = 0; number < kNumShards; ++number) {
       if (order.begin(number) == order.end(number)) continue;
@@ -80,6 +88,8 @@ void DramTable::Find(uint32_t table_number, const int64_t* ids, size_t n, bool c
       ProbeShard(shard, order, number, [&](const uint32_t* value, uint32_t k) {
         slots[k] = value == nullptr ? kAbsent : *value;
         if (value != nullptr) PrefetchRow(*value, offset, length);
+        const char* to = reinterpret_cast<const char*>(out + (first + order.position(k)) * out_stride);
+        for (uint32_t at = 0; at < length && at < kMostAsked; at += 64) __builtin_prefetch(to + at, 1);
       });
       for (uint32_t k = order.begin(number); k < order.end(number); ++k) {
         const uint32_t position = order.position(k);
@@ -99,9 +109,10 @@ void DramTable::Find(uint32_t table_number, const int64_t* ids, size_t n, bool c
 
 void DramTable::FindSlots(uint32_t table_number, const int64_t* ids, size_t n, bool pin, int64_t* slots) {
   Table& table = *tables_[table_number];
-  pool_->Run((n + kFindBlock - 1) / kFindBlock, [&](size_t block) {
-    const size_t first = block * kFindBlock;
-    const ShardOrder order(ids + first, std::min(kFindBlock, n - first));
+  const size_t size = BlockFor(n, pool_->num_threads());
+  pool_->Run((n + size - 1) / size, [&](size_t block) {
+    const size_t first = block * size;
+    const ShardOrder order(ids + first, std::min(size, n - first));
     for (uint32_t number = 0; number < kNumShards; ++number) {
       if (order.begin(number) == order.end(number)) continue;
       Shard& shard = table.index.shard(number);

@@ -112,7 +112,7 @@ class DramTable {
   size_t bytes_used();
 
  private:
-  static constexpr int kIndexWays = 5;  // one cache line a probe
+  static constexpr int kIndexWays = 11;  // two neighbouring cache lines a probe
 
   struct Table {
     DramTableInit init;
@@ -146,6 +146,8 @@ class DramTable {
     bool exact = false;
   };
   Status ReserveFor(Table& table, const int64_t* ids, size_t n, Room* room);
+  // Takes rows out of a shard, under its lock, and gives their slots back.
+  size_t FreeRows(Shard& shard, const std::vector<uint64_t>& rests);
   uint64_t Score(const VictimOrder& order, const ExpiryRule& rule, uint64_t key, std::byte* row) const;
   uint64_t SampleThreshold(Table& table, const VictimOrder& order, const ExpiryRule& rule, double share);
 

@@ -158,25 +158,35 @@ void DramTable::Erase(uint32_t table_number, const int64_t* ids, size_t n, uint8
   const std::shared_ptr<const ExpiryRule> rule = Rule(table);
   const ShardOrder order(ids, n);
   ForShards(table, order, [&](uint32_t number, Shard& shard) {
-    std::vector<uint32_t> freed;
+    std::vector<uint64_t> rests;
     ExclusiveGuard guard(shard.lock);
     ProbeShard(shard, order, number, [&](const uint32_t* value, uint32_t k) {
       const uint32_t position = order.position(k);
       erased[position] = 0;
       if (value == nullptr) return;
-      uint32_t slot = *value;
-      std::byte* row = arena_->row(slot);
+      std::byte* row = arena_->row(*value);
       erased[position] = Live(*rule, order.key(position), row);
-      arena_->ClearDirty(slot);
-      if (arena_->pinned(slot)) {
+      CountOf(row) = 0;  // a second position of this id finds it gone
+      arena_->ClearDirty(*value);
+      if (arena_->pinned(*value)) {
         PlaceFirstValues(table, &ids[position], &row, 1);
       } else {
-        shard.Erase(order.rest(k), &slot);
-        freed.push_back(slot);
+        rests.push_back(order.rest(k));
       }
     });
-    arena_->Free(freed.data(), freed.size());
+    FreeRows(shard, rests);
   });
+}
+
+size_t DramTable::FreeRows(Shard& shard, const std::vector<uint64_t>& rests) {
+  std::vector<uint32_t> slots;
+  slots.reserve(rests.size());
+  for (uint64_t rest : rests) {
+    uint32_t slot = 0;
+    if (shard.Erase(rest, &slot)) slots.push_back(slot);
+  }
+  arena_->Free(slots.data(), slots.size());
+  return slots.size();
 }
 
 Status DramTable::BeginStep(uint32_t table_number, const int64_t* ids, size_t n, uint8_t* reborn) {

@@ -8,8 +8,9 @@
 
 namespace stepwell {
 
-// Ids ahead of the current one whose index line is asked for: a probe takes some 10 ns, memory 100.
-inline constexpr uint32_t kProbesAhead = 12;
+// Ids whose index lines are asked for before the first of them is looked at: enough to hide memory behind, few enough
+// to stay in the first cache.
+inline constexpr uint32_t kProbesAtOnce = 32;
 
 inline void DramTable::PrefetchRow(uint32_t slot, uint32_t offset, uint32_t length) const {
   const char* row = reinterpret_cast<const char*>(arena_->row(slot)) + offset;
@@ -29,16 +30,21 @@ void DramTable::ForShards(Table& table, const ShardOrder& order, Visit&& visit) 
   });
 }
 
-// visit(value pointer or nullptr, k) for each of a shard's positions, lines asked for ahead of their probes.
+// visit(value pointer or nullptr, k) for each of a shard's positions. The visitor must not insert or erase.
 // Requires: the shard's lock is held.
 template <class Shard, class Visit>
 void ProbeShard(Shard& shard, const ShardOrder& order, uint32_t number, Visit&& visit) {
-  const uint32_t begin = order.begin(number);
+  typename Shard::Line* lines[kProbesAtOnce];
   const uint32_t end = order.end(number);
-  for (uint32_t k = begin; k < std::min(end, begin + kProbesAhead); ++k) shard.Prefetch(order.rest(k));
-  for (uint32_t k = begin; k < end; ++k) {
-    if (k + kProbesAhead < end) shard.Prefetch(order.rest(k + kProbesAhead));
-    visit(shard.FindMutable(order.rest(k)), k);
+  for (uint32_t k = order.begin(number); k < end;) {
+    const uint32_t some = std::min(kProbesAtOnce, end - k);
+    if (shard.size() == 0) {
+      for (uint32_t i = 0; i < some; ++i) visit(static_cast<uint32_t*>(nullptr), k + i);
+    } else {
+      for (uint32_t i = 0; i < some; ++i) lines[i] = shard.Ask(order.rest(k + i));
+      for (uint32_t i = 0; i < some; ++i) visit(shard.FindFrom(lines[i], order.rest(k + i)), k + i);
+    }
+    k += some;
   }
 }
 

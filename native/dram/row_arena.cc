@@ -95,8 +95,13 @@ void RowArena::Take(size_t n, uint32_t* slots) {
     std::lock_guard<std::mutex> lock(mutex_);
     size_t taken = 0;
     for (; taken < n && free_head_ != kNone; ++taken) {
-      slots[taken] = free_head_;
-      std::memcpy(&free_head_, row(free_head_), sizeof(free_head_));
+      FreeList* head = list(free_head_);
+      if (head->size > 0) {
+        slots[taken] = (&head->slots[0])[--head->size];
+      } else {
+        slots[taken] = free_head_;
+        free_head_ = head->next;
+      }
     }
     top = top_.load(std::memory_order_relaxed);
     for (; taken < n; ++taken) slots[taken] = static_cast<uint32_t>(top++);
@@ -113,7 +118,14 @@ void RowArena::Free(const uint32_t* slots, size_t n) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t i = 0; i < n; ++i) {
       marks_[slots[i]].store(0, std::memory_order_release);
-      std::memcpy(row(slots[i]), &free_head_, sizeof(free_head_));
+      if (free_head_ != kNone && list(free_head_)->size < list_capacity()) {
+        FreeList* head = list(free_head_);
+        (&head->slots[0])[head->size++] = slots[i];
+        continue;
+      }
+      FreeList* head = list(slots[i]);
+      head->next = free_head_;
+      head->size = 0;
       free_head_ = slots[i];
     }
   }

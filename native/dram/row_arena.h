@@ -60,6 +60,16 @@ class RowArena {
   static constexpr uint8_t kDirty = 0x80;
   static constexpr uint8_t kPins = 0x7f;  // 127: the count is in many_pins_
 
+  // What a free row holds: the numbers of as many other free rows as fit. Taking a row then rarely waits for memory,
+  // as a chain through every free row would.
+  struct FreeList {
+    uint32_t next;  // the next free row that is a list, or kNone
+    uint32_t size;
+    uint32_t slots[1];  // as many as the stride holds
+  };
+  FreeList* list(uint32_t slot) const { return reinterpret_cast<FreeList*>(row(slot)); }
+  uint32_t list_capacity() const { return stride_ / 4 - 2; }
+
   RowArena(uint32_t stride, uint64_t max_rows);
   void Prefault();
   uint64_t BytesAhead(uint64_t used) const;
@@ -77,7 +87,7 @@ class RowArena {
   std::atomic<uint64_t> reserved_{0};
 
   std::mutex mutex_;
-  uint32_t free_head_ = kNone;    // guarded by mutex_; a free row's first four bytes name the next one
+  uint32_t free_head_ = kNone;    // guarded by mutex_; the free row that lists others (FreeList), or kNone
   std::atomic<uint64_t> top_{0};  // rows [0, top_) were taken once; written under mutex_
   static constexpr uint32_t kNone = UINT32_MAX;
 

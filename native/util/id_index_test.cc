@@ -99,15 +99,15 @@ int main() {
   const uint64_t one_home = 0x3ff;                    // a thousand keys, all of them at home in line 0
   const uint64_t last_homes = any << 46;              // 1024 keys spread over all lines
   for (uint64_t seed = 0; seed < 3; ++seed) {
-    TestRandomVerbs<5>(seed, any, 40000, 0.3);
+    TestRandomVerbs<11>(seed, any, 40000, 0.3);
     TestRandomVerbs<23>(seed, any, 40000, 0.45);
-    TestRandomVerbs<5>(seed, one_home, 6000, 0.4);
-    TestRandomVerbs<5>(seed, last_homes, 6000, 0.4);
+    TestRandomVerbs<11>(seed, one_home, 6000, 0.4);
+    TestRandomVerbs<11>(seed, last_homes, 6000, 0.4);
     TestRandomVerbs<23>(seed, one_home, 6000, 0.4);
-    TestRandomVerbs<5>(seed, one_home, 6000, 0.4, kRestMask & ~one_home);  // at home in the last line: wraps
+    TestRandomVerbs<11>(seed, one_home, 6000, 0.4, kRestMask & ~one_home);  // at home in the last line: wraps
     TestRandomVerbs<23>(seed, one_home, 6000, 0.4, kRestMask & ~one_home);
   }
-  TestBytes<5>(15.2);
+  TestBytes<11>(14.6);
   TestBytes<23>(12.9);
   return 0;
 }

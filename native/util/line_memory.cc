@@ -14,7 +14,7 @@ constexpr size_t kMapFrom = 64 << 10;      // below, the heap: a mapping would w
 constexpr size_t kHugeFrom = 64 << 20;     // from here on half-used huge pages are under 4% of the array
 constexpr size_t kReleaseStep = 64 << 10;  // hand back in steps that pay for the system call
 constexpr size_t kPage = 4096;
-constexpr size_t kLine = 64;
+constexpr size_t kLine = 128;
 }  // namespace
 
 LineMemory& LineMemory::operator=(LineMemory&& other) noexcept {
