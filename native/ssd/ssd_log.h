@@ -22,6 +22,9 @@
 #include "util/thread_pool.h"
 
 namespace stepwell {
+namespace ssd {
+class Log;
+}
 
 enum class IoKind : int { kAuto = 0, kUring = 1, kPread = 2 };
 
@@ -126,7 +129,7 @@ class SsdLog {
   // changed (the reverse does not hold: compaction moves rows). Expired rows may still have one.
   Status Locate(uint32_t table, const int64_t* ids, size_t n, uint32_t* locations);
 
-  // Removes rows; erased[i] (may be nullptr) is 1 for the first of equal ids if it was there.
+  // Removes rows; erased[i] (may be nullptr) is 1 if it was there; of equal ids in a call, for the last.
   Status Erase(uint32_t table, const int64_t* ids, size_t n, uint8_t* erased);
 
   // From now on rows the rule names read as absent, and compaction drops them. nullptr: none expire. Not persisted.
@@ -153,9 +156,8 @@ class SsdLog {
   SsdStats stats();
 
  private:
-  struct Impl;
-  explicit SsdLog(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit SsdLog(std::unique_ptr<ssd::Log> log);
+  const std::unique_ptr<ssd::Log> log_;
 };
 
 // What CheckDir found; see ssd/checker.cc.

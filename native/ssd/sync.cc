@@ -1,0 +1,112 @@
+// Sync and LinkTo: what is durable, and copies of the log by hard links.
+#include <algorithm>
+
+#include "ssd/log.h"
+
+namespace stepwell::ssd {
+
+Status Log::Sync() {
+  std::lock_guard<std::mutex> sync_lock(sync_mutex_);
+  uint64_t seq = 0, job = 0;
+  {
+    std::lock_guard<std::mutex> lock(append_mutex_);
+    if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
+    seq = last_seq_.load();
+    if (seq == synced_seq_.load() && unsynced_.empty()) return Status::Ok();
+    EndBlock();
+    job = writer_->last_job();
+  }
+  return SyncTo(seq, job);
+}
+
+// Requires: sync_mutex_. All records up to seq are in jobs up to `job`.
+Status Log::SyncTo(uint64_t seq, uint64_t job) {
+  STEPWELL_RETURN_IF_ERROR(writer_->WaitFor(job));
+  std::vector<std::shared_ptr<Segment>> files;
+  bool directory = false;
+  {
+    std::lock_guard<std::mutex> lock(append_mutex_);
+    files.assign(unsynced_.begin(), unsynced_.end());
+    unsynced_.clear();
+    std::swap(directory, directory_changed_);
+  }
+  Status status;
+  for (const auto& segment : files) {
+    status = segment->file->Datasync();
+    if (!status.ok()) break;
+  }
+  if (status.ok() && directory) status = env_->SyncDirectory(options_.directory);
+  if (status.ok()) status = WriteMarker(seq);
+  if (!status.ok()) {
+    std::lock_guard<std::mutex> lock(append_mutex_);
+    unsynced_.insert(files.begin(), files.end());
+    directory_changed_ = directory_changed_ || directory;
+    return status;
+  }
+  if (retired_bytes_.load() > 0) {
+    std::lock_guard<std::mutex> lock(background_mutex_);
+    nudged_ = true;
+    background_wake_.notify_one();
+  }
+  return Status::Ok();
+}
+
+Status Log::WriteMarker(uint64_t seq) {
+  Marker marker = marker_.current();
+  marker.synced_seq = std::max(marker.synced_seq, seq);
+  marker.next_segment = segments_.next_number();
+  STEPWELL_RETURN_IF_ERROR(marker_.Write(marker));
+  synced_seq_.store(marker.synced_seq);
+  return Status::Ok();
+}
+
+Status Log::LinkTo(const std::string& target, std::vector<std::string>* files) {
+  Readers::Ticket ticket(readers_);  // no segment is unlinked meanwhile
+  std::lock_guard<std::mutex> sync_lock(sync_mutex_);
+  std::vector<std::shared_ptr<Segment>> segments;
+  uint64_t seq = 0, job = 0;
+  {
+    std::lock_guard<std::mutex> lock(append_mutex_);
+    if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
+    SealOpen();
+    seq = last_seq_.load();
+    job = writer_->last_job();
+    segments = segments_.All();
+    // Those made ahead hold nothing yet.
+    for (const auto& segment : prepared_) std::erase(segments, segment);
+  }
+  STEPWELL_RETURN_IF_ERROR(SyncTo(seq, job));
+
+  STEPWELL_RETURN_IF_ERROR(env_->MakeDirectory(target));
+  std::vector<std::string> names;
+  STEPWELL_RETURN_IF_ERROR(env_->List(target, &names));
+  for (const std::string& name : names) {
+    uint64_t number;
+    if (name == kMarkerName || ParseSegmentName(name, &number)) {
+      return Status(Code::kInvalid, target + ": holds a log already (" + name + "); choose an empty directory");
+    }
+  }
+  std::vector<std::string> linked;
+  Status status;
+  for (const auto& segment : segments) {
+    const std::string name = SegmentName(segment->number());
+    status = env_->Link(options_.directory + "/" + name, target + "/" + name);
+    if (!status.ok()) break;
+    linked.push_back(name);
+  }
+  if (status.ok()) {
+    Marker marker = marker_.current();
+    marker.synced_seq = seq;
+    MarkerFile target_marker;
+    status = target_marker.Create(env_, target, options_.direct, marker);
+  }
+  if (!status.ok()) {
+    for (const std::string& name : linked) (void)env_->Unlink(target + "/" + name);
+    return status;
+  }
+  linked.push_back(kMarkerName);
+  if (files != nullptr) *files = std::move(linked);
+  return Status::Ok();
+}
+
+}  // namespace stepwell::ssd
