@@ -39,6 +39,7 @@ void RaiseTo(std::atomic<uint64_t>& value, uint64_t least) {
 }  // namespace
 
 Status Log::CheckTable(uint32_t table) const {
+  if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
   if (table < Tables::kNumTables) return Status::Ok();
   return Status(Code::kInvalid, "table " + std::to_string(table) + " is out of range, expected 0 to " +
                                     std::to_string(Tables::kNumTables - 1));

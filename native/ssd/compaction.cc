@@ -224,7 +224,7 @@ Status Log::WriteOutput(Group& group, std::shared_ptr<Segment>* output) {
         group.items.begin(), group.items.end(), [](const auto& item) { return item.location != SsdLog::kAbsent; }));
     STEPWELL_RETURN_IF_ERROR(env_->SyncDirectory(options_.directory));
     made->sealed = true;
-    return segments_.Add(made);
+    return Status::Ok();
   };
   const Status status = write();
   if (!status.ok()) {
@@ -273,13 +273,25 @@ Status Log::Rewrite(const std::vector<std::shared_ptr<Segment>>& victims) {
   paced_ = std::chrono::steady_clock::now();
   Group group;
   group.created_seq = last_seq_.load();  // before anything is found to be live: invariant 3
+  size_t rows = 0;
+  for (const auto& victim : victims) rows += victim->live.load();
+  group.rows.reserve(rows * geometry_.record_bytes);
   for (const auto& victim : victims) STEPWELL_RETURN_IF_ERROR(Gather(*victim, &group));
   std::sort(group.items.begin(), group.items.end(), [](const Group::Item& a, const Group::Item& b) {
     return a.last_step != b.last_step ? a.last_step < b.last_step : a.id < b.id;
   });
   std::shared_ptr<Segment> output;
   if (!group.items.empty()) STEPWELL_RETURN_IF_ERROR(WriteOutput(group, &output));
-  MoveIndex(group, output.get());
+  {
+    std::lock_guard<std::mutex> lock(move_mutex_);
+    const Status added = output == nullptr ? Status::Ok() : segments_.Add(output);
+    if (!added.ok()) {
+      (void)env_->Unlink(output->path());
+      SetDiskBytes(*output, 0);
+      return added;
+    }
+    MoveIndex(group, output.get());
+  }
   for (const auto& victim : victims) victim->tombstones = 0;  // needed ones are in the output
   ++counters_.compactions;
   return Status::Ok();
@@ -346,11 +358,11 @@ Status Log::CompactOnce(Pick pick, bool* progress) {
 }
 
 Status Log::Compact(bool all) {
+  STEPWELL_RETURN_IF_ERROR(CheckTable(0));
   std::lock_guard<std::mutex> compaction_lock(compaction_mutex_);
   if (all) {
     {
       std::lock_guard<std::mutex> lock(append_mutex_);
-      if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
       SealOpen();
     }
     STEPWELL_RETURN_IF_ERROR(Sync());

@@ -1,5 +1,6 @@
 // Find, Locate, Scan: locations from the index, sorted, joined to extents, read with a deep queue, checked, copied.
 #include <algorithm>
+#include <unordered_set>
 
 #include "ssd/log.h"
 
@@ -261,12 +262,18 @@ Status Log::Find(uint32_t table, const int64_t* ids, size_t n, std::byte* out, s
 }
 
 Status Log::Scan(int64_t table, const std::function<Status(const ScanBatch&)>& visitor) {
+  STEPWELL_RETURN_IF_ERROR(CheckTable(table < 0 ? 0 : static_cast<uint32_t>(table)));
   Readers::Ticket ticket(readers_);
   Status damage;
   std::vector<FooterEntry> footer;
   std::vector<std::byte> rows(kScanRows * geometry_.record_bytes);
   std::vector<int64_t> ids(kScanRows);
-  const std::vector<std::shared_ptr<Segment>> all = segments_.All();
+  std::vector<std::shared_ptr<Segment>> all;
+  {
+    std::lock_guard<std::mutex> lock(move_mutex_);  // or a row could be met at both its places
+    all = segments_.All();
+  }
+  std::unordered_set<uint32_t> followed;  // places outside of `all` that rows were read from
   std::set<uint64_t> numbers;
   for (const auto& segment : all) numbers.insert(segment->number());
   for (const std::shared_ptr<Segment>& segment : all) {
@@ -307,7 +314,9 @@ Status Log::Scan(int64_t table, const std::function<Status(const ScanBatch&)>& v
         if (value == nullptr) continue;
         // Compaction may have moved the row to a segment that is not in `all`; it is then read from there.
         const bool here = *value == segments_.Location(*segment, place);
-        if (here || numbers.count(segments_.At(*value)->number()) == 0) {
+        const bool moved = !here && numbers.count(segments_.At(*value)->number()) == 0;
+        // A victim that waits for its deletion names the row as well, hence once only.
+        if (here || (moved && followed.insert(*value).second)) {
           words[of].push_back(entry.word);
           wants[of].push_back(Want{*value, 0});
         }

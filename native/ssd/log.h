@@ -9,7 +9,8 @@
 //  4. A segment is unlinked only when no index entry points to it, its tombstones are not needed, and the SYNCED file
 //     covers its dead_seq: what superseded its records is on disk.
 //
-// Locks, in the order they are taken: compaction_mutex_, sync_mutex_, append_mutex_, a shard's, the leaves.
+// Locks, in the order they are taken: compaction_mutex_, move_mutex_, sync_mutex_, append_mutex_, a shard's, the
+// leaves.
 #pragma once
 
 #include <atomic>
@@ -85,7 +86,7 @@ class Log {
     uint32_t first_place;
     uint32_t count;
   };
-  Status CheckTable(uint32_t table) const;
+  Status CheckTable(uint32_t table) const;  // and that the log is open
   // Records (tombstones if records is null) of kept ids; the index is changed when all are in memory.
   Status Write(uint32_t table, const int64_t* ids, const std::byte* records, size_t stride, size_t n,
                uint8_t* erased);
@@ -172,6 +173,7 @@ class Log {
   std::atomic<uint64_t> synced_seq_{0};
 
   std::mutex compaction_mutex_;
+  std::mutex move_mutex_;  // held while compaction's output joins the table and the index moves to it
   std::vector<std::shared_ptr<Segment>> retired_;  // guarded by compaction_mutex_
   std::chrono::steady_clock::time_point paced_;    // guarded by compaction_mutex_
   std::atomic<int> pressed_{0};                    // calls that wait for room: no pacing then
@@ -186,7 +188,7 @@ class Log {
   bool stop_ = false;     // guarded by background_mutex_
   bool nudged_ = false;   // guarded by background_mutex_
   std::thread background_;
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};
 
   struct Counters {
     std::atomic<uint64_t> rows_read{0}, pages_read{0}, bytes_read{0}, reads{0}, reads_coalesced{0}, write_stalls{0},

@@ -149,8 +149,8 @@ class SsdLog {
   Status LinkTo(const std::string& target_directory, std::vector<std::string>* files = nullptr);
 
   // Every live row of the table (of all tables: table < 0), in the segments' order. A row written meanwhile may come
-  // in its old or new state, or twice. The visitor's first error ends the scan and is returned. Damaged rows are left
-  // out, and the scan then ends in kCorrupt.
+  // in its old or new state, or twice. The visitor's first error ends the scan and is returned; it must not write to
+  // this log. Damaged rows are left out, and the scan then ends in kCorrupt.
   Status Scan(int64_t table, const std::function<Status(const ScanBatch&)>& visitor);
 
   SsdStats stats();
