@@ -39,13 +39,11 @@ void Mix(In<int64_t> ids, Out<uint64_t> keys) {
   for (size_t i = 0; i < ids.size(); ++i) keys.data()[i] = KeyOfId(ids.data()[i]);
 }
 
-void Expired(const ExpiryRule& rule, In<int64_t> ids, In<uint32_t> counts, In<uint32_t> last_steps,
-             Out<uint8_t> expired) {
-  CheckSize(counts.size(), ids.size(), "counts");
+void Expired(const ExpiryRule& rule, In<int64_t> ids, In<uint32_t> last_steps, Out<uint8_t> expired) {
   CheckSize(last_steps.size(), ids.size(), "last_steps");
   CheckSize(expired.size(), ids.size(), "expired");
   for (size_t i = 0; i < ids.size(); ++i) {
-    expired.data()[i] = rule.Expired(KeyOfId(ids.data()[i]), counts.data()[i], last_steps.data()[i]);
+    expired.data()[i] = rule.Expired(KeyOfId(ids.data()[i]), 1, last_steps.data()[i]);
   }
 }
 
@@ -61,14 +59,9 @@ void BindRows(nb::module_& module) {
   nb::class_<ExpiryRule>(module, "ExpiryRule")
       .def("__init__",
            [](ExpiryRule* self, uint32_t live_from_step, uint32_t tie_class) {
-             new (self) ExpiryRule{live_from_step, tie_class, {}};
+             new (self) ExpiryRule{live_from_step, tie_class};
            },
            nb::arg("live_from_step") = 0, nb::arg("tie_class") = 0)
-      .def("add_cut",
-           [](ExpiryRule& self, uint32_t step, uint32_t decay_steps, uint32_t count, uint32_t tie_class) {
-             self.cuts.push_back({step, decay_steps, count, tie_class});
-           },
-           nb::arg("step"), nb::arg("decay_steps"), nb::arg("count"), nb::arg("tie_class"))
       .def("expired", &Expired);
   module.def("draw_weights", &DrawWeights);
   module.def("draw_admission", &DrawAdmission);

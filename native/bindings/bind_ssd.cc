@@ -200,6 +200,26 @@ nb::dict CheckDirectory(const std::string& directory, bool repair) {
 }  // namespace
 
 void BindSsd(nb::module_& module) {
+  nb::enum_<FaultOp>(module, "FaultOp")
+      .value("OPEN", FaultOp::kOpen)
+      .value("READ", FaultOp::kRead)
+      .value("WRITE", FaultOp::kWrite)
+      .value("SYNC", FaultOp::kSync)
+      .value("ALLOCATE", FaultOp::kAllocate)
+      .value("UNLINK", FaultOp::kUnlink)
+      .value("LINK", FaultOp::kLink)
+      .value("RENAME", FaultOp::kRename)
+      .value("TRUNCATE", FaultOp::kTruncate);
+  nb::class_<FaultyEnv>(module, "FaultyEnv")
+      .def("__init__", [](FaultyEnv* self) { new (self) FaultyEnv(); })
+      .def("add",
+           [](FaultyEnv& self, FaultOp op, const std::string& path_contains, int error, uint64_t skip, uint64_t times) {
+             return self.Add({op, path_contains, error, skip, times, 0});
+           },
+           nb::arg("op"), nb::arg("path_contains") = "", nb::arg("error") = 5, nb::arg("skip") = 0,
+           nb::arg("times") = UINT64_MAX)
+      .def("clear", &FaultyEnv::Clear)
+      .def_prop_ro("num_failed", &FaultyEnv::num_failed);
   nb::class_<SsdHandle>(module, "SsdLog")
       .def(nb::new_(&OpenSsd), nb::arg("directory"), nb::arg("record_bytes"), nb::arg("count_offset"),
            nb::arg("fingerprint"), nb::arg("budget_bytes"), nb::arg("segment_bytes"), nb::arg("write_buffer_bytes"),

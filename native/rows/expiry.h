@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 namespace stepwell {
 
@@ -18,29 +17,16 @@ inline uint32_t DecayedCount(uint32_t count, uint32_t last_step, uint32_t now, u
 // Ties are broken by one of 256 classes of ids: those below a rule's class go, the others stay.
 inline uint32_t TieClassOfKey(uint64_t key) { return static_cast<uint32_t>(key >> 44) & 0xff; }
 
-struct LfuCut {
-  uint32_t step = 0;  // when it was made; rows used since then are not concerned
-  uint32_t decay_steps = 0;
-  uint32_t count = 0;  // rows whose count, decayed to `step`, is below go
-  uint32_t tie_class = 0;  // of those at `count`, the classes below go
-};
-
 struct ExpiryRule {
   uint32_t live_from_step = 0;  // rows last used before go (time to live, or the least recently used)
   uint32_t tie_class = 0;       // of those last used at `live_from_step`, the classes below go
-  std::vector<LfuCut> cuts;     // in the order of their steps
 
-  // `count` is at least 1: a row that was never committed is no row and cannot expire.
-  bool Expired(uint64_t key, uint32_t count, uint32_t last_step) const {
-    if (last_step < live_from_step) return true;
-    if (last_step == live_from_step && TieClassOfKey(key) < tie_class) return true;
-    for (auto cut = cuts.rbegin(); cut != cuts.rend() && cut->step >= last_step; ++cut) {
-      const uint32_t decayed = DecayedCount(count, last_step, cut->step, cut->decay_steps);
-      if (decayed < cut->count || (decayed == cut->count && TieClassOfKey(key) < cut->tie_class)) return true;
-    }
-    return false;
+  // Of a committed row: one that never was is no row and cannot expire.
+  bool Expired(uint64_t key, uint32_t /*count*/, uint32_t last_step) const {
+    if (last_step != live_from_step) return last_step < live_from_step;
+    return TieClassOfKey(key) < tie_class;
   }
-  bool empty() const { return live_from_step == 0 && tie_class == 0 && cuts.empty(); }
+  bool empty() const { return live_from_step == 0 && tie_class == 0; }
 };
 
 }  // namespace stepwell

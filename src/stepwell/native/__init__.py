@@ -1,0 +1,44 @@
+"""The one door to the C++ core: load it, or say what to do."""
+
+try:
+    from stepwell.native import _core
+except ImportError as error:
+    from stepwell.errors import NativeLibraryError
+
+    raise NativeLibraryError(
+        f"the C++ core of stepwell could not be loaded ({error}); build it with `make build` in a checkout, or install "
+        "the package again with `pip install --force-reinstall stepwell`"
+    ) from error
+
+from stepwell.native._core import (
+    DramTable,
+    ExpiryRule,
+    FaultyEnv,
+    InitProgram,
+    SsdLog,
+    ThreadPool,
+    build_info,
+    check_ssd_dir,
+    count_ids,
+    draw_admission,
+    draw_weights,
+    mix64,
+    read_ssd_format,
+)
+
+__all__ = [
+    "DramTable",
+    "ExpiryRule",
+    "FaultyEnv",
+    "InitProgram",
+    "SsdLog",
+    "ThreadPool",
+    "_core",
+    "build_info",
+    "check_ssd_dir",
+    "count_ids",
+    "draw_admission",
+    "draw_weights",
+    "mix64",
+    "read_ssd_format",
+]

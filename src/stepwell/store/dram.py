@@ -1,0 +1,236 @@
+"""DramTier: rows in host memory. One range of slots per row layout; see docs/architecture.md for its bytes."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepwell.errors import BudgetTooSmall
+from stepwell.native import DramTable, ExpiryRule, InitProgram, ThreadPool
+from stepwell.rows import LFU
+from stepwell.store.tables import I64, U8, U32, Mask, Table, Tables
+from stepwell.store.tier import ABSENT, Found, TierStats
+
+SHARDS = 256
+_ROW_OVERHEAD_BYTES = 21  # index (14.5 at worst, a little more while small arrays grow) and the slot's mark
+_TABLE_BYTES = 128 << 10  # a table's index with hardly a row in it
+_LAYOUT_BYTES = 64 << 10  # rounding to pages
+
+
+class DramTier:
+    """Rows in memory, all of them or those in use over a tier below. Implements ResidentTier."""
+
+    name = "dram"
+
+    def __init__(self, tables: Tables, budget_bytes: int, pool: ThreadPool) -> None:
+        self._tables = tables
+        self._budget_bytes = budget_bytes
+        self._cores: dict[int, DramTable] = {}
+        self._places: dict[int, tuple[DramTable, int]] = {}
+        groups = tables.by_layout()
+        shares = tables.shares(budget_bytes)
+        for fingerprint, members in groups.items():
+            layout = members[0].layout
+            row_bytes = layout.record_bytes + _ROW_OVERHEAD_BYTES
+            fixed = _LAYOUT_BYTES + _TABLE_BYTES * len(members)
+            rows = min((shares[fingerprint] - fixed) // row_bytes, ABSENT - 1)
+            if rows < 1:
+                needed = sum(_LAYOUT_BYTES + _TABLE_BYTES * len(group) for group in groups.values())
+                raise BudgetTooSmall(
+                    f"dram_bytes is {budget_bytes}: its share for the {len(members)} tables with rows of "
+                    f"{layout.record_bytes} bytes is {shares[fingerprint]}, which holds no row beside the "
+                    f"{fixed} bytes of their index; the tables alone need {needed}, each row {row_bytes} more"
+                )
+            core = DramTable(layout.record_bytes, layout.count_offset, rows, pool)
+            self._cores[fingerprint] = core
+            for table in members:
+                self._places[table.number] = (core, self.add_index(table))
+
+    def add_index(self, table: Table) -> int:
+        """One more index over the slots of the table's layout, empty; its number in the layout's core."""
+        core = self._cores[table.layout.fingerprint]
+        program = table.spec.initializer.program(table.spec.dim)
+        return core.add_table(
+            key=table.key,
+            program=InitProgram(program.kind, program.scale, program.a, program.b, program.constant),
+            dim=table.spec.dim,
+            weight_dtype=table.layout.weight_dtype_code,
+            blank=table.spec.initial_record(),
+        )
+
+    def core(self, table: int) -> tuple[DramTable, int]:
+        """The core's table and the number it knows this table by."""
+        return self._places[table]
+
+    def find(self, table: int, ids: I64) -> Found:
+        """See Tier.find; locations are slots."""
+        core, number = self._places[table]
+        records = np.empty((len(ids), core.record_bytes), np.uint8)
+        found = np.empty(len(ids), np.uint8)
+        core.find(number, ids, True, 0, records, found)
+        return Found(records, found.view(np.bool_), np.full(len(ids), ABSENT, np.uint32))
+
+    def read(self, table: int, ids: I64) -> tuple[U8, Mask]:
+        """See ResidentTier.read."""
+        core, number = self._places[table]
+        records = np.empty((len(ids), core.record_bytes), np.uint8)
+        found = np.empty(len(ids), np.uint8)
+        core.find(number, ids, False, 0, records, found)
+        return records, found.view(np.bool_)
+
+    def stamps(self, table: int, ids: I64) -> tuple[U32, U32]:
+        """Counts and last steps of resident rows, 0 for the others."""
+        core, number = self._places[table]
+        stamps = np.empty((len(ids), 8), np.uint8)
+        found = np.empty(len(ids), np.uint8)
+        core.find(number, ids, False, self._tables.numbered(table).layout.count_offset, stamps, found)
+        both = stamps.view("<u4")
+        return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
+
+    def locate(self, table: int, ids: I64) -> U32:
+        """See Tier.locate; a slot."""
+        return self.find_slots(table, ids, pin=False).astype(np.uint32)
+
+    def find_slots(self, table: int, ids: I64, *, pin: bool) -> I64:
+        """See ResidentTier.find_slots."""
+        core, number = self._places[table]
+        slots = np.empty(len(ids), np.int64)
+        core.find_slots(number, ids, pin, slots)
+        return slots
+
+    def find_or_insert(self, table: int, ids: I64, *, pin: bool) -> tuple[I64, Mask]:
+        """See ResidentTier.find_or_insert."""
+        core, number = self._places[table]
+        slots, fresh = np.empty(len(ids), np.int64), np.empty(len(ids), np.uint8)
+        core.find_or_insert(number, ids, pin, slots, fresh)
+        return slots, fresh.view(np.bool_)
+
+    def insert_clean(self, table: int, ids: I64, records: U8, *, pin: bool) -> tuple[I64, Mask]:
+        """See ResidentTier.insert_clean."""
+        core, number = self._places[table]
+        slots, fresh = np.empty(len(ids), np.int64), np.empty(len(ids), np.uint8)
+        core.insert_clean(number, ids, records, pin, slots, fresh)
+        return slots, fresh.view(np.bool_)
+
+    def insert_or_assign(self, table: int, ids: I64, records: U8) -> None:
+        """See Tier.insert_or_assign."""
+        core, number = self._places[table]
+        core.insert_or_assign(number, ids, records, np.empty(len(ids), np.uint8))
+
+    def erase(self, table: int, ids: I64) -> Mask:
+        """See Tier.erase. A pinned row goes back to its first values in its slot."""
+        core, number = self._places[table]
+        erased = np.empty(len(ids), np.uint8)
+        core.erase(number, ids, erased)
+        return erased.view(np.bool_)
+
+    def unpin(self, table: int, slots: I64, dirty: Mask) -> None:
+        """See ResidentTier.unpin."""
+        core, _ = self._places[table]
+        core.unpin(slots, dirty.view(np.uint8))
+
+    def begin_step(self, table: int, ids: I64) -> Mask:
+        """See ResidentTier.begin_step."""
+        core, number = self._places[table]
+        reborn = np.empty(len(ids), np.uint8)
+        core.begin_step(number, ids, reborn)
+        return reborn.view(np.bool_)
+
+    def commit(self, table: int, ids: I64, step: int, admitted: Mask) -> tuple[U32, U32]:
+        """See ResidentTier.commit."""
+        core, number = self._places[table]
+        old_count, old_step = np.empty(len(ids), np.uint32), np.empty(len(ids), np.uint32)
+        core.commit(number, ids, step, self._decay_steps(table), admitted.view(np.uint8), old_count, old_step)
+        return old_count, old_step
+
+    def victims(self, table: int, want: int, now: int) -> tuple[I64, U8, Mask]:
+        """See ResidentTier.victims."""
+        core, number = self._places[table]
+        by_count = isinstance(self._tables.numbered(table).spec.eviction, LFU)
+        ids, records, need_store = core.take_victims(number, want, by_count, self._decay_steps(table), now)
+        return ids, records, need_store.view(np.bool_)
+
+    def release(self, table: int, ids: I64) -> int:
+        """See ResidentTier.release."""
+        core, number = self._places[table]
+        return core.release_clean(number, ids)
+
+    def mark_dirty(self, table: int, ids: I64) -> None:
+        """See ResidentTier.mark_dirty."""
+        core, number = self._places[table]
+        core.mark_dirty(number, ids)
+
+    def dirty_rows(self, table: int) -> Iterator[tuple[I64, U8]]:
+        """See ResidentTier.dirty_rows."""
+        core, number = self._places[table]
+        for shard in range(SHARDS):
+            ids, records = core.copy_shard(number, shard, True)
+            if len(ids):
+                yield ids, records
+
+    def scan(self, table: int) -> Iterator[tuple[I64, U8]]:
+        """See Tier.scan; in the order of the ids' hashes."""
+        core, number = self._places[table]
+        for shard in range(SHARDS):
+            ids, records = core.copy_shard(number, shard, False)
+            if len(ids):
+                yield ids, records
+
+    def set_expiry(self, table: int, rule: ExpiryRule) -> None:
+        """See Tier.set_expiry."""
+        core, number = self._places[table]
+        core.set_expiry(number, rule)
+
+    def make_room(self) -> int:
+        """See Tier.make_room; rows that were placed and never committed go too."""
+        return sum(core.drop(number, False) for core, number in self._places.values())
+
+    def num_rows(self, table: int) -> int:
+        """See Tier.num_rows; rows placed and not committed count."""
+        core, number = self._places[table]
+        return core.num_rows(number)
+
+    def rows_left(self, table: int) -> int:
+        """See ResidentTier.rows_left."""
+        return self._places[table][0].rows_left
+
+    def capacity(self, table: int) -> int:
+        """See ResidentTier.capacity."""
+        return self._places[table][0].max_rows
+
+    def bytes_for(self, table: int, rows: int) -> int:
+        """See ResidentTier.bytes_for."""
+        fingerprint = self._tables.numbered(table).layout.fingerprint
+        members = self._tables.by_layout()[fingerprint]
+        row_bytes = members[0].layout.record_bytes + _ROW_OVERHEAD_BYTES
+        share = _LAYOUT_BYTES + _TABLE_BYTES * len(members) + rows * row_bytes
+        return -(-share * self._budget_bytes // max(1, self._tables.shares(self._budget_bytes)[fingerprint]))
+
+    def sync(self) -> None:
+        """Memory is not durable; the tier below is."""
+
+    def stats(self) -> TierStats:
+        """See Tier.stats: `index_bytes`, `row_bytes` and, per layout, `rows_taken` of `max_rows`."""
+        cores = self._cores.values()
+        return TierStats(
+            name=self.name,
+            rows=sum(core.rows_taken for core in cores),
+            bytes_used=sum(core.bytes_used for core in cores),
+            budget_bytes=self._budget_bytes,
+            details={
+                "index_bytes": sum(core.index_bytes for core in cores),
+                "row_bytes": sum(core.rows_taken * core.record_bytes for core in cores),
+                "layouts": [
+                    {"record_bytes": core.record_bytes, "rows_taken": core.rows_taken, "max_rows": core.max_rows}
+                    for core in cores
+                ],
+            },
+        )
+
+    def close(self) -> None:
+        """See Tier.close."""
+        self._places.clear()
+        self._cores.clear()
+
+    def _decay_steps(self, table: int) -> int:
+        eviction = self._tables.numbered(table).spec.eviction
+        return eviction.decay_steps if isinstance(eviction, LFU) else 0

@@ -1,0 +1,101 @@
+"""Which tables a store has: their numbers, layouts and keys. Tables of one layout share slots and files."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stepwell.errors import ConfigError, UnknownTable
+from stepwell.rows import RowLayout, TableSpec
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+U32 = npt.NDArray[np.uint32]
+Mask = npt.NDArray[np.bool_]
+
+MAX_BATCH = 1 << 31  # ids in one call
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a store. `number` names it in every tier and on disk."""
+
+    number: int
+    spec: TableSpec
+    layout: RowLayout
+    key: int  # of the generator
+
+
+class Tables:
+    """The tables of one store, by name and by number."""
+
+    def __init__(self, specs: tuple[TableSpec, ...], seed: int, numbers: dict[str, int] | None = None) -> None:
+        """REQUIRES: `numbers`, where given, has a number for each spec's name."""
+        chosen = numbers if numbers is not None else {spec.name: i for i, spec in enumerate(specs)}
+        self._by_name = {spec.name: Table(chosen[spec.name], spec, spec.layout, spec.key(seed)) for spec in specs}
+        self._by_number = {table.number: table for table in self._by_name.values()}
+
+    def __iter__(self) -> Iterator[Table]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def named(self, name: str) -> Table:
+        """The table of that name, or UnknownTable."""
+        table = self._by_name.get(name)
+        if table is None:
+            near = get_close_matches(str(name), self._by_name, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UnknownTable(f"unknown table {name!r}; the store has {', '.join(sorted(self._by_name))}{hint}")
+        return table
+
+    def numbered(self, number: int) -> Table:
+        """REQUIRES: a number of this store."""
+        return self._by_number[number]
+
+    def by_layout(self) -> dict[int, list[Table]]:
+        """Layout fingerprint -> its tables, in the order of their numbers."""
+        groups: dict[int, list[Table]] = {}
+        for table in sorted(self, key=lambda table: table.number):
+            groups.setdefault(table.layout.fingerprint, []).append(table)
+        return groups
+
+    def shares(self, budget_bytes: int) -> dict[int, int]:
+        """Layout fingerprint -> its part of a budget, by the bytes of its tables' expected rows.
+
+        A table that does not say how many rows it expects counts as the mean of those that do.
+        """
+        known = [table.spec.expected_rows for table in self if table.spec.expected_rows]
+        usual = sum(known) / len(known) if known else 1.0
+        wants = {
+            fingerprint: sum((table.spec.expected_rows or usual) * table.layout.record_bytes for table in tables)
+            for fingerprint, tables in self.by_layout().items()
+        }
+        total = sum(wants.values())
+        return {fingerprint: int(budget_bytes * (want / total)) for fingerprint, want in wants.items()}
+
+
+def check_ids(ids: Any) -> I64:
+    """`ids` as the core takes them, or ConfigError."""
+    if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.ndim != 1:
+        found = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        raise ConfigError(f"ids: found {found}, expected a numpy int64 array of one dimension")
+    if len(ids) >= MAX_BATCH:
+        raise ConfigError(f"ids: found {len(ids)} in one call, expected fewer than {MAX_BATCH}; split the batch")
+    return np.ascontiguousarray(ids)
+
+
+def check_records(records: Any, rows: int, table: Table) -> U8:
+    """`records` as the core takes them, or ConfigError."""
+    wanted = (rows, table.layout.record_bytes)
+    if not isinstance(records, np.ndarray) or records.dtype != np.uint8 or records.shape != wanted:
+        found = f"{records.dtype} {records.shape}" if isinstance(records, np.ndarray) else type(records).__name__
+        raise ConfigError(f"records of table {table.spec.name!r}: found {found}, expected uint8 {wanted}")
+    return np.ascontiguousarray(records)
