@@ -380,7 +380,8 @@ Status Log::MakeRoom(std::unique_lock<std::mutex>& lock, size_t records) {
     while (prepared_.size() > had) {
       const std::shared_ptr<Segment> segment = prepared_.back();
       prepared_.pop_back();
-      segments_.Remove(*segment);
+      segments_.Hide(*segment);
+      segments_.FreeSlot(*segment);
       SetDiskBytes(*segment, 0);
       (void)env_->Unlink(segment->path());
     }

@@ -51,9 +51,7 @@ uint64_t Log::TombstonesNeededFrom(const Segment& segment) const {
   return oldest;
 }
 
-double Log::StaleShare(const Segment& segment) {
-  const uint32_t places = segment.places.load();
-  if (places == 0) return 1;
+uint64_t Log::Kept(const Segment& segment) {
   uint64_t keep = segment.live.load();
   for (const TableSteps& steps : segment.steps) {
     TableState* state = tables_.Get(steps.table);
@@ -63,12 +61,13 @@ double Log::StaleShare(const Segment& segment) {
   if (segment.tombstones.load() > 0 && segment.max_tombstone_seq.load() > TombstonesNeededFrom(segment)) {
     keep += segment.tombstones.load();
   }
-  return 1 - static_cast<double>(std::min<uint64_t>(keep, places)) / places;
+  return keep;
 }
 
 std::vector<std::shared_ptr<Segment>> Log::PickVictims(Pick pick) {
   struct Candidate {
     double order;
+    bool wanted;  // by itself, not only to be merged with others
     std::shared_ptr<Segment> segment;
   };
   std::vector<Candidate> candidates;
@@ -88,13 +87,18 @@ std::vector<std::shared_ptr<Segment>> Log::PickVictims(Pick pick) {
     for (const auto& segment : sealed) oldest = std::min(oldest, segment->header.created_seq);
   }
   for (const auto& segment : sealed) {
-    const double share = StaleShare(*segment);
-    const bool small_one = merge && segment->places.load() < geometry_.max_places / 8;
-    const bool old_one = segment->header.created_seq == oldest && oldest < last_seq_.load();
-    bool wanted = share >= kHalf || segment->has_void || small_one || old_one;
-    if (pick == Pick::kPressed) wanted = wanted || share >= kLeastUnderPressure;
-    if (pick == Pick::kAll) wanted = wanted || share > 0;
-    if (wanted) candidates.push_back({share + (small_one || old_one || segment->has_void ? 1 : 0), segment});
+    const uint64_t kept = Kept(*segment);
+    const uint32_t places = segment->places.load();
+    const double share = 1 - static_cast<double>(kept) / std::max<double>(1, places);
+    // A block's unused end is stale as well, but a rewrite may leave it as it is.
+    const bool shrinks = (kept + geometry_.records_per_block - 1) / geometry_.records_per_block <
+                         places / geometry_.records_per_block;
+    const bool small_one = merge && places < geometry_.max_places / 8;
+    const bool urgent = segment->has_void || (segment->header.created_seq == oldest && oldest < last_seq_.load());
+    bool wanted = urgent || (shrinks && share >= kHalf);
+    if (pick == Pick::kPressed) wanted = wanted || (shrinks && share >= kLeastUnderPressure);
+    if (pick == Pick::kAll) wanted = wanted || shrinks || kept < segment->records;
+    if (wanted || small_one) candidates.push_back({share + (urgent || small_one ? 1 : 0), wanted, segment});
   }
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.order > b.order; });
@@ -102,13 +106,16 @@ std::vector<std::shared_ptr<Segment>> Log::PickVictims(Pick pick) {
   const uint64_t room = HardLimit() > used ? HardLimit() - used : 0;
   std::vector<std::shared_ptr<Segment>> victims;
   uint64_t records = 0;
+  bool any_wanted = false;
   for (const Candidate& candidate : candidates) {
     const uint64_t more = candidate.segment->live.load() + candidate.segment->tombstones.load();
     if (records + more > geometry_.max_places) continue;
     if (geometry_.FileBytes(static_cast<uint32_t>(records + more)) + kPageBytes > room) continue;
     records += more;
+    any_wanted = any_wanted || candidate.wanted;
     victims.push_back(candidate.segment);
   }
+  if (!any_wanted && victims.size() < 2) victims.clear();
   return victims;
 }
 
@@ -316,6 +323,7 @@ Status Log::DeleteRetired(bool sync, bool* freed) {
   }
   const auto first_waiting = std::partition(retired_.begin(), retired_.end(), [&](const auto& s) { return !waits(s); });
   if (first_waiting == retired_.begin()) return Status::Ok();
+  for (auto at = retired_.begin(); at != first_waiting; ++at) segments_.Hide(**at);
   readers_.Drain();
   Status status;
   std::vector<std::shared_ptr<Segment>> left(first_waiting, retired_.end());
@@ -324,10 +332,11 @@ Status Log::DeleteRetired(bool sync, bool* freed) {
     const Status unlinked = env_->Unlink(segment->path());
     if (!unlinked.ok() && env_->Exists(segment->path())) {
       status = unlinked;
+      segments_.Show(segment);
       left.push_back(segment);
       continue;
     }
-    segments_.Remove(*segment);
+    segments_.FreeSlot(*segment);
     retired_bytes_ -= segment->disk_bytes.load();
     SetDiskBytes(*segment, 0);
     *freed = true;

@@ -1,6 +1,6 @@
 // Find, Locate, Scan: locations from the index, sorted, joined to extents, read with a deep queue, checked, copied.
 #include <algorithm>
-#include <unordered_set>
+#include <set>
 
 #include "ssd/log.h"
 
@@ -273,7 +273,7 @@ Status Log::Scan(int64_t table, const std::function<Status(const ScanBatch&)>& v
     std::lock_guard<std::mutex> lock(move_mutex_);  // or a row could be met at both its places
     all = segments_.All();
   }
-  std::unordered_set<uint32_t> followed;  // places outside of `all` that rows were read from
+  std::set<std::pair<uint64_t, int64_t>> followed;  // records read from places outside of `all`
   std::set<uint64_t> numbers;
   for (const auto& segment : all) numbers.insert(segment->number());
   for (const std::shared_ptr<Segment>& segment : all) {
@@ -316,7 +316,7 @@ Status Log::Scan(int64_t table, const std::function<Status(const ScanBatch&)>& v
         const bool here = *value == segments_.Location(*segment, place);
         const bool moved = !here && numbers.count(segments_.At(*value)->number()) == 0;
         // A victim that waits for its deletion names the row as well, hence once only.
-        if (here || (moved && followed.insert(*value).second)) {
+        if (here || (moved && followed.emplace(entry.word, entry.id).second)) {
           words[of].push_back(entry.word);
           wants[of].push_back(Want{*value, 0});
         }

@@ -134,7 +134,7 @@ class Log {
   Status CompactOnce(Pick pick, bool* progress);
   std::vector<std::shared_ptr<Segment>> PickVictims(Pick pick);
   uint64_t TombstonesNeededFrom(const Segment& segment) const;  // its tombstones of higher seqs hide something
-  double StaleShare(const Segment& segment);
+  uint64_t Kept(const Segment& segment);  // records that a rewrite would keep, at most
   Status Rewrite(const std::vector<std::shared_ptr<Segment>>& victims);
   Status Gather(Segment& victim, Group* group);
   Status WriteOutput(Group& group, std::shared_ptr<Segment>* output);

@@ -96,7 +96,11 @@ void Summarize(const std::vector<FooterEntry>& entries, Segment* segment) {
     steps->min_step = std::min(steps->min_step, static_cast<uint32_t>(entry.last_step));
     steps->max_step = std::max(steps->max_step, static_cast<uint32_t>(entry.last_step));
   }
-  for (const auto& [table, value] : tables) segment->steps.push_back(value);
+  segment->records = tombstones;
+  for (const auto& [table, value] : tables) {
+    segment->steps.push_back(value);
+    segment->records += value.records;
+  }
   segment->tombstones = tombstones;
   segment->max_tombstone_seq = max_tombstone_seq;
   segment->places = static_cast<uint32_t>(entries.size());
@@ -125,8 +129,7 @@ Status WriteFooter(const Geometry& geometry, Segment& segment, const std::vector
   trailer.header = segment.header;
   trailer.places = places;
   trailer.tombstones = segment.tombstones.load();
-  trailer.records = trailer.tombstones;
-  for (const TableSteps& steps : segment.steps) trailer.records += steps.records;
+  trailer.records = segment.records;
   trailer.min_seq = segment.min_seq;
   trailer.max_seq = segment.max_seq;
   trailer.footer_page = first;
@@ -161,10 +164,19 @@ Status SegmentTable::Add(std::shared_ptr<Segment> segment) {
   return Status::Ok();
 }
 
-void SegmentTable::Remove(const Segment& segment) {
+void SegmentTable::Hide(const Segment& segment) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  segments_.erase(segment.number());
+}
+
+void SegmentTable::Show(std::shared_ptr<Segment> segment) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  segments_[segment->number()] = std::move(segment);
+}
+
+void SegmentTable::FreeSlot(const Segment& segment) {
   std::lock_guard<std::mutex> lock(mutex_);
   free_slots_.push_back(segment.slot);
-  segments_.erase(segment.number());
 }
 
 std::vector<std::shared_ptr<Segment>> SegmentTable::All() const {

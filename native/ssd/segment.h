@@ -52,6 +52,7 @@ struct Segment {
   // Set once, when the footer is written; what follows is constant from then on.
   std::atomic<bool> sealed{false};
   uint64_t min_seq = 0, max_seq = 0;
+  uint64_t records = 0;  // tombstones included
   std::vector<TableSteps> steps;
 
   // Compaction's: a page of it cannot be read, so it stays as it is until repair.
@@ -96,8 +97,11 @@ class SegmentTable {
 
   // Gives the segment a slot. kFull when every location is taken.
   Status Add(std::shared_ptr<Segment> segment);
-  // The caller keeps the segment until no reader can have met it.
-  void Remove(const Segment& segment);
+  // Taking one out, in two steps: it is no longer in All(), and, when no reader can hold a location in it any more,
+  // its slot may be used again. Show undoes the first.
+  void Hide(const Segment& segment);
+  void Show(std::shared_ptr<Segment> segment);
+  void FreeSlot(const Segment& segment);
   std::vector<std::shared_ptr<Segment>> All() const;  // by number
   uint64_t NewNumber() { return next_number_.fetch_add(1); }
   void ReserveNumbers(uint64_t below);
