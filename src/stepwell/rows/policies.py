@@ -33,7 +33,7 @@ class MinCount(Admission):
     expected_ids: int = 1 << 20  # ids that are counted and not admitted; sizes the filter
 
     def __post_init__(self) -> None:
-        self._require_int("n", 1, _MAX_U32)
+        self._require_int("n", 1, (1 << 16) - 1)  # the filter's counters are 16 bits
         self._require_int("expected_ids", 1, 1 << 48)
 
 
@@ -70,17 +70,17 @@ class LRU(Eviction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LFU(Eviction):
-    """The row whose effective count is the smallest: count >> ((now - last_step) // decay_steps), or count."""
+    """The row whose effective count is the smallest. Counts halve at every multiple of `decay_steps`."""
 
     kind: ClassVar[int] = 1
-    decay_steps: int = 0  # steps after which an unused row's count halves; 0: never
+    decay_steps: int = 0  # 0: counts never halve
 
     def __post_init__(self) -> None:
         self._require_int("decay_steps", 0, _MAX_U32)
 
     def effective_count(self, count: int, last_step: int, now: int) -> int:
         """The count that orders a row at step `now`; REQUIRES last_step <= now."""
-        return count >> min(63, (now - last_step) // self.decay_steps) if self.decay_steps else count
+        return count >> min(63, now // self.decay_steps - last_step // self.decay_steps) if self.decay_steps else count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +109,11 @@ class TTL(Expiry):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaxRows(Expiry):
-    """Rows beyond `n` expire: the least recently ("lru") or least frequently ("lfu") used, ties by id hash."""
+    """Rows beyond `n` expire when a step commits: the least recently or least frequently used, ties by id hash.
+
+    "lru" costs a histogram of last steps. "lfu" (counts decay as the table's LFU eviction says) reads every row's
+    stamps when the table is full, so it then makes room for n // 20 rows at once.
+    """
 
     kind: ClassVar[int] = 1
     n: int

@@ -137,7 +137,7 @@ class SsdTier:
                 put(None)
             except _ScanStopped:
                 pass
-            except BaseException as error:  # noqa: BLE001 - handed to the thread that iterates
+            except BaseException as error:  # handed to the thread that iterates
                 batches.put(error)
 
         reader = Thread(target=read, name="stepwell-scan", daemon=True)

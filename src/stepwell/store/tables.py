@@ -94,8 +94,12 @@ def check_ids(ids: Any) -> I64:
 
 def check_records(records: Any, rows: int, table: Table) -> U8:
     """`records` as the core takes them, or ConfigError."""
-    wanted = (rows, table.layout.record_bytes)
-    if not isinstance(records, np.ndarray) or records.dtype != np.uint8 or records.shape != wanted:
-        found = f"{records.dtype} {records.shape}" if isinstance(records, np.ndarray) else type(records).__name__
-        raise ConfigError(f"records of table {table.spec.name!r}: found {found}, expected uint8 {wanted}")
+    check_array(records, f"records of table {table.spec.name!r}", np.uint8, (rows, table.layout.record_bytes))
     return np.ascontiguousarray(records)
+
+
+def check_array(array: Any, name: str, dtype: type[np.generic], shape: tuple[int, ...]) -> None:
+    """ConfigError unless `array` is a numpy array of that dtype and shape."""
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise ConfigError(f"{name}: found {found}, expected {dtype.__name__} {shape}")

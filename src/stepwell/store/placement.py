@@ -1,0 +1,165 @@
+"""Placement: brings a batch's rows up into the tier where they are used, and makes room there.
+
+Invariants
+1. A row leaves DRAM only when the tier below holds it as it is, or when nobody's state has it.
+2. A row read from below is placed only if its location below is still what it was when the read began, under the
+   store's lock; else it is read again. An update, an erase or an eviction in between is therefore never lost.
+3. While a batch waits for room, what it has pinned stays pinned; a batch that can never fit is refused first.
+"""
+
+import time
+from collections import Counter
+from threading import Condition
+
+import numpy as np
+
+from stepwell.errors import BudgetTooSmall, ConfigError, StoreFull
+from stepwell.store.tables import I64, U8, Mask, Table, Tables
+from stepwell.store.tier import ResidentTier, Tier
+
+_EXTRA_SHARE = 64  # an eviction makes room for a 64th of the layout's slots more than asked, so that few are needed
+
+
+class Placement:
+    """Moves rows between the top tier and the one below, for one store."""
+
+    def __init__(
+        self, tables: Tables, top: ResidentTier, below: Tier | None, changed: Condition, counters: Counter[str]
+    ) -> None:
+        """`changed` is the store's lock, notified when rows lose pins or leave."""
+        self._tables = tables
+        self._top = top
+        self._below = below
+        self._changed = changed
+        self._counters = counters
+        self._layouts = tables.by_layout()
+
+    def place(self, table: Table, ids: I64, *, insert: bool, now: int, timeout_s: float) -> I64:
+        """Slots of unique ids, each with one pin more; absent ids are placed with first values, or -1."""
+        self._check_fits(table, len(ids))
+        slots = np.full(len(ids), -1, np.int64)
+        try:
+            self._place(table, ids, slots, insert, now, time.monotonic() + timeout_s)
+        except BaseException:
+            pinned = slots[slots >= 0]
+            with self._changed:
+                self._top.unpin(table.number, pinned, np.zeros(len(pinned), np.bool_))
+                self._changed.notify_all()
+            raise
+        return slots
+
+    def _place(self, table: Table, ids: I64, slots: I64, insert: bool, now: int, deadline: float) -> None:
+        number = table.number
+        slots[:] = self._top.find_slots(number, ids, pin=True)
+        todo = np.flatnonzero(slots < 0)
+        self._counters["hits_dram"] += len(ids) - len(todo)
+        while len(todo):
+            below = self._below.find(number, ids[todo]) if self._below is not None else None
+            with self._changed:
+                settled = np.ones(len(todo), np.bool_)
+                rows = np.zeros(len(todo), np.bool_)
+                if self._below is not None and below is not None:
+                    settled = self._below.locate(number, ids[todo]) == below.locations
+                    rows = below.found & settled
+                new = settled & ~rows if insert else np.zeros(len(todo), np.bool_)
+                if self.make_room(table, int(rows.sum() + new.sum()), now, deadline):
+                    continue  # the lock was let go while waiting for room: look again
+                if below is not None and rows.any():
+                    promoted = todo[rows]
+                    slots[promoted], fresh = self._top.insert_clean(
+                        number, ids[promoted], np.ascontiguousarray(below.records[rows]), pin=True
+                    )
+                    self._counters["promoted"] += int(fresh.sum())
+                if new.any():
+                    born = todo[new]
+                    slots[born], fresh = self._top.find_or_insert(number, ids[born], pin=True)
+                    self._counters["placed_new"] += int(fresh.sum())
+            todo = todo[~settled]
+            self._counters["reread"] += len(todo)
+
+    def make_room(self, table: Table, rows: int, now: int, deadline: float) -> bool:
+        """Free slots for `rows` rows of the table's layout; whether the lock was let go meanwhile.
+
+        REQUIRES: the store's lock is held. StoreFull when there is no room and none comes until the deadline.
+        """
+        waited = False
+        while self._top.rows_left(table.number) < rows:
+            extra = self._top.capacity(table.number) // _EXTRA_SHARE
+            want = rows - self._top.rows_left(table.number) + extra
+            if self._below is None:
+                if self._top.make_room() == 0:
+                    raise StoreFull(
+                        f"table {table.spec.name!r} needs {rows} more rows and {self._top.name}, the only tier, has "
+                        f"room for {self._top.rows_left(table.number)}: raise dram_bytes to "
+                        f"{self._top.bytes_for(table.number, self._top.capacity(table.number) + rows)}, add an SSD "
+                        "tier, or give the table an expiry policy"
+                    )
+                continue
+            if self.evict(table, want, now) > 0:
+                continue
+            self._counters["waits_for_pins"] += 1
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._changed.wait(left):
+                raise StoreFull(
+                    f"table {table.spec.name!r} needs room for {rows} rows of {table.layout.record_bytes} bytes and "
+                    f"every one of {self._top.capacity(table.number)} slots is pinned by batches in flight: unpin "
+                    "them, use fewer batches at once, or raise dram_bytes"
+                )
+            waited = True
+        return waited
+
+    def evict(self, table: Table, want: int, now: int) -> int:
+        """Send about `want` rows of the table's layout down, from its tables by their sizes; how many left.
+
+        REQUIRES: the store's lock is held.
+        """
+        members = self._layouts[table.layout.fingerprint]
+        sizes = [self._top.num_rows(member.number) for member in members]
+        total = max(1, sum(sizes))
+        left = 0
+        for member, size in zip(members, sizes, strict=True):
+            part = -(-want * size // total)
+            if part > 0:
+                ids, records, store = self._top.victims(member.number, part, now)
+                self._send_down(member, ids[store], records[store])
+                left += self._top.release(member.number, ids)
+        self._counters["evicted"] += left
+        return left
+
+    def flush(self) -> None:
+        """Make the tier below hold every committed row as it is. REQUIRES: the store's lock is held."""
+        for table in self._tables:
+            for ids, records in self._top.dirty_rows(table.number):
+                self._send_down(table, ids, records)
+
+    def _send_down(self, table: Table, ids: I64, records: U8) -> None:
+        if self._below is None:
+            raise ConfigError("there is no tier below DRAM to send rows to; give the store an ssd_directory")
+        if len(ids) == 0:
+            return
+        try:
+            try:
+                self._below.insert_or_assign(table.number, ids, np.ascontiguousarray(records))
+            except StoreFull:
+                if self._below.make_room() == 0:
+                    raise
+                self._below.insert_or_assign(table.number, ids, np.ascontiguousarray(records))
+        except BaseException:
+            self._top.mark_dirty(table.number, ids)
+            raise
+        self._counters["written_back"] += len(ids)
+
+    def _check_fits(self, table: Table, rows: int) -> None:
+        if rows > self._top.capacity(table.number):
+            raise BudgetTooSmall(
+                f"a batch has {rows} different ids of table {table.spec.name!r} and dram_bytes holds "
+                f"{self._top.capacity(table.number)} of its rows: raise dram_bytes to at least "
+                f"{self._top.bytes_for(table.number, rows)}, or make batches smaller"
+            )
+
+
+def first_of_each(ids: I64) -> Mask:
+    """True at the first position of each id."""
+    first = np.zeros(len(ids), np.bool_)
+    first[np.unique(ids, return_index=True)[1]] = True
+    return first
