@@ -116,7 +116,7 @@ Status Log::Write(uint32_t table, const int64_t* ids, const std::byte* records, 
 
   std::unique_lock<std::mutex> lock(append_mutex_);
   if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
-  STEPWELL_RETURN_IF_ERROR(MakeRoom(lock, count));
+  STEPWELL_RETURN_IF_ERROR(MakeRoom(lock, count, tombstone));
   const uint64_t seq = last_seq_.load() + 1;
   if (seq > kMaxSeq) return Status(Code::kFull, options_.directory + ": 2^48 calls were written; copy the rows over");
   std::vector<uint32_t> locations(n, SsdLog::kAbsent);
@@ -319,9 +319,8 @@ Status Log::GrowDisk(Segment* segment, uint64_t bytes, uint64_t limit) {
   return Status::Ok();
 }
 
-Status Log::NewSegment(bool soft, uint32_t places, std::shared_ptr<Segment>* segment) {
+Status Log::NewSegment(uint64_t limit, uint32_t places, std::shared_ptr<Segment>* segment) {
   const uint64_t largest = geometry_.FileBytes(geometry_.max_places);
-  const uint64_t limit = (soft ? SoftLimit() : HardLimit()) - largest - kFileBytes;
   auto made = std::make_shared<Segment>();
   made->header = SegmentHeader{segments_.NewNumber(), last_seq_.load(), options_.fingerprint, geometry_.record_bytes,
                                options_.count_offset, options_.step_offset, 0};
@@ -342,9 +341,8 @@ Status Log::NewSegment(bool soft, uint32_t places, std::shared_ptr<Segment>* seg
   return Status::Ok();
 }
 
-Status Log::Prepare(size_t records, bool soft) {
+Status Log::Prepare(size_t records, uint64_t limit) {
   const uint64_t largest = geometry_.FileBytes(geometry_.max_places);
-  const uint64_t limit = (soft ? SoftLimit() : HardLimit()) - largest - kFileBytes;
   const auto grow = [&](Segment& segment, uint32_t places) {
     const uint64_t bytes = geometry_.FileBytes(places);
     if (bytes <= segment.disk_bytes.load()) return Status::Ok();
@@ -362,18 +360,21 @@ Status Log::Prepare(size_t records, bool soft) {
   for (auto& segment : prepared_) STEPWELL_RETURN_IF_ERROR(grow(*segment, take(geometry_.max_places)));
   while (records > 0) {
     std::shared_ptr<Segment> segment;
-    STEPWELL_RETURN_IF_ERROR(NewSegment(soft, take(geometry_.max_places), &segment));
+    STEPWELL_RETURN_IF_ERROR(NewSegment(limit, take(geometry_.max_places), &segment));
     prepared_.push_back(std::move(segment));
   }
   return Status::Ok();
 }
 
-Status Log::MakeRoom(std::unique_lock<std::mutex>& lock, size_t records) {
+Status Log::MakeRoom(std::unique_lock<std::mutex>& lock, size_t records, bool tombstone) {
+  // Compaction always keeps a segment's room, or it could never make any; and so does Erase, or a full log could not
+  // be emptied.
+  const uint64_t reserve = (tombstone ? 1 : 2) * (geometry_.FileBytes(geometry_.max_places) + kFileBytes);
   STEPWELL_RETURN_IF_ERROR(writer_->Probe());
   bool soft = true, stalled = false;
   while (true) {
     const size_t had = prepared_.size();
-    const Status status = Prepare(records, soft);
+    const Status status = Prepare(records, (soft ? SoftLimit() : HardLimit()) - reserve);
     if (status.ok()) break;
     if (status.code() != Code::kFull && status.code() != Code::kDiskFull) return status;
     // Segments made for this call in vain go back, so that what they held can serve compaction.
@@ -386,18 +387,23 @@ Status Log::MakeRoom(std::unique_lock<std::mutex>& lock, size_t records) {
       (void)env_->Unlink(segment->path());
     }
     stalled = true;
+    const uint64_t used = disk_bytes_.load();
     lock.unlock();
     bool progress = false;
     ++pressed_;
     Status compacted;
     {
       std::lock_guard<std::mutex> compaction_lock(compaction_mutex_);
-      compacted = CompactOnce(Pick::kPressed, &progress);
+      compacted = CompactOnce(tombstone ? Pick::kDesperate : Pick::kPressed, &progress);
     }
     --pressed_;
     lock.lock();
     if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
-    if (compacted.ok() && progress) continue;
+    // The background may have made the room while this call waited for its turn.
+    if ((compacted.ok() && progress) || disk_bytes_.load() < used) continue;
+    if (!compacted.ok()) {
+      return Status(status.code(), status.message() + "; compaction cannot make room: " + compacted.message());
+    }
     if (!soft || status.code() == Code::kDiskFull) return status;
     soft = false;  // the live rows themselves want the room: up to the budget they may have it
   }

@@ -10,11 +10,12 @@
 namespace stepwell::ssd {
 namespace {
 
-constexpr size_t kSliceRows = 1024;        // read at once
-constexpr uint32_t kReadDepth = 4;         // of compaction's own reads: the device belongs to others
+constexpr size_t kSliceRows = 1024;         // read at once, and
+constexpr uint32_t kReadDepth = 4;          // reads in flight: the device belongs to others,
+constexpr size_t kPressedSliceRows = 8192;  // unless somebody waits for room
 constexpr size_t kWriteBytes = 256 << 10;  // written at once
 constexpr double kHalf = 0.5;
-constexpr double kLeastUnderPressure = 1.0 / 16;  // less stale than that is not worth a rewrite even when space is short
+constexpr double kLeastUnderPressure = 1.0 / 32;  // less stale is not worth a rewrite even when space is short
 constexpr size_t kManySmall = 8;                  // segments below an eighth of the size are merged from so many on
 
 }  // namespace
@@ -64,10 +65,11 @@ uint64_t Log::Kept(const Segment& segment) {
   return keep;
 }
 
-std::vector<std::shared_ptr<Segment>> Log::PickVictims(Pick pick) {
+std::vector<std::shared_ptr<Segment>> Log::PickVictims(Pick pick, bool* any_urgent) {
   struct Candidate {
     double order;
     bool wanted;  // by itself, not only to be merged with others
+    bool urgent;  // even where that frees nothing yet
     std::shared_ptr<Segment> segment;
   };
   std::vector<Candidate> candidates;
@@ -97,8 +99,9 @@ std::vector<std::shared_ptr<Segment>> Log::PickVictims(Pick pick) {
     const bool urgent = segment->has_void || (segment->header.created_seq == oldest && oldest < last_seq_.load());
     bool wanted = urgent || (shrinks && share >= kHalf);
     if (pick == Pick::kPressed) wanted = wanted || (shrinks && share >= kLeastUnderPressure);
+    if (pick == Pick::kDesperate) wanted = wanted || shrinks;
     if (pick == Pick::kAll) wanted = wanted || shrinks || kept < segment->records;
-    if (wanted || small_one) candidates.push_back({share + (urgent || small_one ? 1 : 0), wanted, segment});
+    if (wanted || small_one) candidates.push_back({share + (urgent || small_one ? 1 : 0), wanted, urgent, segment});
   }
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.order > b.order; });
@@ -113,6 +116,7 @@ std::vector<std::shared_ptr<Segment>> Log::PickVictims(Pick pick) {
     if (geometry_.FileBytes(static_cast<uint32_t>(records + more)) + kPageBytes > room) continue;
     records += more;
     any_wanted = any_wanted || candidate.wanted;
+    *any_urgent = *any_urgent || candidate.urgent;
     victims.push_back(candidate.segment);
   }
   if (!any_wanted && victims.size() < 2) victims.clear();
@@ -144,7 +148,7 @@ Status Log::Gather(Segment& victim, Group* group) {
                                                                 FieldOr(row, options_.step_offset, UINT32_MAX));
           state[want.index] = expired ? 2 : 1;
         },
-        [](const Want&) {}, kReadDepth);
+        [](const Want&) {}, pressed_.load() > 0 ? 0 : kReadDepth);
     for (size_t i = 0; i < items.size(); ++i) {
       if (state[i] == 0) victim.damaged = true;
       if (state[i] == 1) group->items.push_back(items[i]);
@@ -177,7 +181,7 @@ Status Log::Gather(Segment& victim, Group* group) {
     }
     wants.push_back({location, static_cast<uint32_t>(items.size())});
     items.push_back({entry.id, entry.word, entry.last_step, location, 0});
-    if (items.size() == kSliceRows) STEPWELL_RETURN_IF_ERROR(read());
+    if (items.size() >= (pressed_.load() > 0 ? kPressedSliceRows : kSliceRows)) STEPWELL_RETURN_IF_ERROR(read());
   }
   return items.empty() ? Status::Ok() : read();
 }
@@ -347,7 +351,8 @@ Status Log::DeleteRetired(bool sync, bool* freed) {
 }
 
 Status Log::CompactOnce(Pick pick, bool* progress) {
-  const bool sync = pick == Pick::kPressed || Pressed();
+  const bool pressed = pick == Pick::kPressed || pick == Pick::kDesperate;
+  const bool sync = pressed || Pressed();
   bool freed = false;
   *progress = false;
   RetireDead();
@@ -356,13 +361,14 @@ Status Log::CompactOnce(Pick pick, bool* progress) {
     *progress = true;
     return Status::Ok();
   }
-  const std::vector<std::shared_ptr<Segment>> victims = PickVictims(pick);
+  bool urgent = false;
+  const std::vector<std::shared_ptr<Segment>> victims = PickVictims(pick, &urgent);
   if (victims.empty()) return Status::Ok();
   const uint64_t before = disk_bytes_.load();
   STEPWELL_RETURN_IF_ERROR(Rewrite(victims));
   RetireDead();
   STEPWELL_RETURN_IF_ERROR(DeleteRetired(sync, &freed));
-  *progress = pick != Pick::kPressed || disk_bytes_.load() < before;
+  *progress = !pressed || urgent || disk_bytes_.load() < before;
   return Status::Ok();
 }
 
@@ -377,9 +383,8 @@ Status Log::Compact(bool all) {
     STEPWELL_RETURN_IF_ERROR(Sync());
   }
   for (bool progress = true; progress;) {
-    STEPWELL_RETURN_IF_ERROR(CompactOnce(all ? Pick::kAll : Pick::kHalfStale, &progress));
+    STEPWELL_RETURN_IF_ERROR(CompactOnce(all ? Pick::kAll : Pressed() ? Pick::kPressed : Pick::kHalfStale, &progress));
     if (all) STEPWELL_RETURN_IF_ERROR(Sync());
-    if (!all) break;
   }
   return Status::Ok();
 }

@@ -106,7 +106,7 @@ Status Log::ReadRecords(std::vector<Want>* wants, const std::function<void(const
         pages.first <= last->end_page + options_.coalesce_gap_pages &&
         std::max(last->end_page, pages.last + 1) - last->first_page <= max_pages) {
       records_joined += pages.first > last_needed;
-      pages_needed += pages.last - std::min(last_needed, pages.last);
+      pages_needed += pages.last + 1 - std::min(pages.last + 1, std::max(pages.first, last_needed + 1));
       last->end_page = std::max(last->end_page, pages.last + 1);
       last->end = i + 1;
     } else {
@@ -248,8 +248,7 @@ Status Log::Find(uint32_t table, const int64_t* ids, size_t n, std::byte* out, s
         found[i] = kRowFound;
         if (rule != nullptr && rule->Expired(KeyOfId(ids[i]), FieldOr(row, options_.count_offset, 1),
                                              FieldOr(row, options_.step_offset, UINT32_MAX))) {
-          clear(i, kRowAbsent);
-          locations[i] = SsdLog::kAbsent;
+          clear(i, kRowAbsent);  // its location stays: Locate gives it too
         }
       },
       [&](const Want& want) { clear(want.index, kRowUnreadable); }, 0);

@@ -91,9 +91,9 @@ class Log {
   Status Write(uint32_t table, const int64_t* ids, const std::byte* records, size_t stride, size_t n,
                uint8_t* erased);
   std::vector<uint32_t> KeepLast(const ByShard& parts, const int64_t* ids, size_t n) const;  // empty: keep all
-  Status MakeRoom(std::unique_lock<std::mutex>& lock, size_t records);
-  Status Prepare(size_t records, bool soft);
-  Status NewSegment(bool soft, uint32_t places, std::shared_ptr<Segment>* segment);
+  Status MakeRoom(std::unique_lock<std::mutex>& lock, size_t records, bool tombstone);
+  Status Prepare(size_t records, uint64_t limit);
+  Status NewSegment(uint64_t limit, uint32_t places, std::shared_ptr<Segment>* segment);
   Status Fill(const std::vector<uint32_t>& kept, const int64_t* ids, const std::byte* records, size_t stride,
               size_t count, uint64_t word, std::vector<uint32_t>* locations);
   void FlushChunk(uint32_t last_records, bool chunk_done);  // pushes the open chunk's blocks that are not pushed yet
@@ -128,11 +128,11 @@ class Log {
 
   // ---- compaction.cc; all require compaction_mutex_, but for the first
   struct Group;
-  enum class Pick { kHalfStale, kPressed, kAll };
+  enum class Pick { kHalfStale, kPressed, kDesperate, kAll };
   void CompactInBackground();
   // One round. *progress: disk space came back, or a group of segments was rewritten.
   Status CompactOnce(Pick pick, bool* progress);
-  std::vector<std::shared_ptr<Segment>> PickVictims(Pick pick);
+  std::vector<std::shared_ptr<Segment>> PickVictims(Pick pick, bool* any_urgent);
   uint64_t TombstonesNeededFrom(const Segment& segment) const;  // its tombstones of higher seqs hide something
   uint64_t Kept(const Segment& segment);  // records that a rewrite would keep, at most
   Status Rewrite(const std::vector<std::shared_ptr<Segment>>& victims);

@@ -8,7 +8,7 @@ namespace stepwell {
 namespace ssd {
 namespace {
 
-constexpr uint64_t kLeastSegments = 4;  // that a budget must hold: open, spare, two to compact
+constexpr uint64_t kLeastSegments = 5;  // that a budget must hold: one open, one kept for Erase, one for compaction, two of rows
 
 Status CheckOptions(const SsdOptions& options) {
   const auto field = [&](const char* name, uint32_t offset) {

@@ -140,8 +140,8 @@ class SsdLog {
   // Everything appended before the call is durable when it returns.
   Status Sync();
 
-  // One round over segments at least half stale; all: over every segment that holds something stale, until what can
-  // go is gone (implies Sync()).
+  // What the background does: rewrites segments at least half stale, and stalest ones while disk use nears its limit
+  // (which may imply Sync()). all: every segment that holds something stale, until what can go is gone (implies Sync()).
   Status Compact(bool all);
 
   // A directory (made if absent, must hold no log) that opens as a log with the rows as of one moment of this call.
