@@ -26,6 +26,7 @@ from stepwell.rows import (
     Xavier,
     Zeros,
 )
+from stepwell.store import Delta, Rows, SsdSettings, StoreConfig, TieredStore, restore, snapshot
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ __all__ = [
     "AdamW",
     "Always",
     "Constant",
+    "Delta",
     "L2Below",
     "MaxRows",
     "MinCount",
@@ -49,10 +51,16 @@ __all__ = [
     "Probability",
     "RowWiseAdaGrad",
     "RowWiseAdam",
+    "Rows",
+    "SsdSettings",
+    "StoreConfig",
     "TableSpec",
+    "TieredStore",
     "TruncatedNormal",
     "Uniform",
     "Xavier",
     "Zeros",
     "__version__",
+    "restore",
+    "snapshot",
 ]

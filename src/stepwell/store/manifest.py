@@ -125,8 +125,8 @@ def check_tables(saved: Manifest, config: StoreConfig, directory: str | Path) ->
             )
         if old.layout.fingerprint != spec.layout.fingerprint:
             raise StoreFormatError(
-                f"{directory}: table {old.name!r} has rows of {old.layout}, expected {spec.layout}; use the table as it "
-                "was saved, or another directory"
+                f"{directory}: table {old.name!r} has rows of {old.layout}, expected {spec.layout}; use the table as "
+                "it was saved, or another directory"
             )
     if saved.seed != config.seed:
         raise StoreFormatError(
