@@ -38,7 +38,10 @@ class StepLog:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Ids by table name, each once and sorted: rows written since a step, and rows removed by name since then."""
+    """Ids by table name, each once and sorted: rows written since a step, and rows removed by name since then.
+
+    An id may be in both; what it is now, only a look can tell. Rows that expire by rule are in neither.
+    """
 
     ids: dict[str, I64]
     erased: dict[str, I64]
@@ -141,11 +144,9 @@ class Steps:
                 name = self._tables.numbered(number).spec.name
                 raise ConfigError(f"commit({step}): table {name!r} expires by seconds; give the step's event_time")
         tables = self._open.pop(step, {})
-        log, self.pending = self.pending, StepLog(step + 1)
         for number, (ids, _) in tables.items():
-            log.touched.setdefault(number, []).append(self._stamp(number, ids, step))
+            self.pending.touched.setdefault(number, []).append(self._stamp(number, ids, step))
         self.committed = step
-        self.log.append(log)
         for number, (ids, slots) in tables.items():
             self._top.unpin(number, slots, np.zeros(len(slots), np.bool_))
             self._remove_small(number, ids, remove)
@@ -161,7 +162,9 @@ class Steps:
             self._below.set_expiry(number, rule)
 
     def begin_next(self) -> None:
-        """After a commit: rows of the next step that have expired begin again."""
+        """After a commit and what it removed: the next step's rows that have expired begin again."""
+        self.log.append(self.pending)
+        self.pending = StepLog(self.committed + 1)
         for number, (ids, _) in self._open.get(self.committed + 1, {}).items():
             self._begin(number, ids)
 
