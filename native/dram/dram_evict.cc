@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <unordered_set>
 #include <utility>
 
 #include "dram/for_shards.h"
@@ -55,12 +56,16 @@ size_t DramTable::TakeVictims(uint32_t table_number, size_t want, const VictimOr
   // Twice the share: the sweep then ends within half a turn on average instead of a whole one.
   uint64_t threshold = share > 0.4 ? UINT64_MAX : SampleThreshold(table, order, *rule, share * 2);
   size_t got = 0;
+  bool again = false;                 // the sweep is where it was before
+  std::unordered_set<int64_t> taken;  // then: what it took
   const auto consider = [&](uint32_t number, uint64_t rest, uint32_t slot) {
     if (got == want || arena_->pinned(slot)) return;
     std::byte* row = arena_->row(slot);
     const uint64_t key = KeyOfShardAndRest(number, rest);
     if (Score(order, *rule, key, row) > threshold) return;
-    ids[got] = IdOfKey(key);
+    const int64_t id = IdOfKey(key);
+    if (again && !taken.insert(id).second) return;
+    ids[got] = id;
     need_store[got] = arena_->ClearDirty(slot) && Live(*rule, key, row);
     if (need_store[got] != 0) std::memcpy(records + got * options_.record_bytes, row, options_.record_bytes);
     ++got;
@@ -73,6 +78,10 @@ size_t DramTable::TakeVictims(uint32_t table_number, size_t want, const VictimOr
     for (uint32_t i = 0; i <= kNumShards && got < want; ++i) {
       const uint32_t number = (first + i) % kNumShards;
       Shard& shard = table.index.shard(number);
+      if (i == kNumShards && !again) {
+        again = true;
+        taken.insert(ids, ids + got);
+      }
       for (bool more = true; more && got < want;) {
         SharedGuard guard(shard.lock);
         const uint64_t end = std::min(line + kSweepLines, shard.num_lines());

@@ -27,18 +27,18 @@ class DramTier:
         self._cores: dict[int, DramTable] = {}
         self._places: dict[int, tuple[DramTable, int]] = {}
         groups = tables.by_layout()
-        shares = tables.shares(budget_bytes)
+        self._fractions = tables.fractions()
+        self._fixed_bytes = sum(_LAYOUT_BYTES + _TABLE_BYTES * len(members) for members in groups.values())
         for fingerprint, members in groups.items():
             layout = members[0].layout
-            row_bytes = layout.record_bytes + _ROW_OVERHEAD_BYTES
-            fixed = _LAYOUT_BYTES + _TABLE_BYTES * len(members)
-            rows = min((shares[fingerprint] - fixed) // row_bytes, ABSENT - 1)
+            share = int(max(0, budget_bytes - self._fixed_bytes) * self._fractions[fingerprint])
+            rows = min(share // (layout.record_bytes + _ROW_OVERHEAD_BYTES), ABSENT - 1)
             if rows < 1:
-                needed = sum(_LAYOUT_BYTES + _TABLE_BYTES * len(group) for group in groups.values())
+                needed = max(self._bytes_for(group[0], 1) for group in groups.values())
                 raise BudgetTooSmall(
-                    f"dram_bytes is {budget_bytes}: its share for the {len(members)} tables with rows of "
-                    f"{layout.record_bytes} bytes is {shares[fingerprint]}, which holds no row beside the "
-                    f"{fixed} bytes of their index; the tables alone need {needed}, each row {row_bytes} more"
+                    f"dram_bytes is {budget_bytes}, which holds no row of {layout.record_bytes} bytes beside the "
+                    f"{self._fixed_bytes} bytes of the tables' indexes: raise it to at least {needed}, which holds one "
+                    "of every layout"
                 )
             core = DramTable(layout.record_bytes, layout.count_offset, rows, pool)
             self._cores[fingerprint] = core
@@ -199,11 +199,7 @@ class DramTier:
 
     def bytes_for(self, table: int, rows: int) -> int:
         """See ResidentTier.bytes_for."""
-        fingerprint = self._tables.numbered(table).layout.fingerprint
-        members = self._tables.by_layout()[fingerprint]
-        row_bytes = members[0].layout.record_bytes + _ROW_OVERHEAD_BYTES
-        share = _LAYOUT_BYTES + _TABLE_BYTES * len(members) + rows * row_bytes
-        return -(-share * self._budget_bytes // max(1, self._tables.shares(self._budget_bytes)[fingerprint]))
+        return self._bytes_for(self._tables.numbered(table), rows)
 
     def sync(self) -> None:
         """Memory is not durable; the tier below is."""
@@ -230,6 +226,11 @@ class DramTier:
         """See Tier.close."""
         self._places.clear()
         self._cores.clear()
+
+    def _bytes_for(self, table: Table, rows: int) -> int:
+        row_bytes = table.layout.record_bytes + _ROW_OVERHEAD_BYTES
+        budget = self._fixed_bytes + int((rows * row_bytes + 1) / self._fractions[table.layout.fingerprint]) + 1
+        return budget + (budget >> 48)  # what a float does not say
 
     def _decay_steps(self, table: int) -> int:
         eviction = self._tables.numbered(table).spec.eviction

@@ -98,8 +98,8 @@ class SsdTier:
     def erase(self, table: int, ids: I64) -> Mask:
         """See Tier.erase."""
         erased = np.empty(len(ids), np.uint8)
-        self._places[table].erase(table, ids, erased)
-        return erased.view(np.bool_)
+        self._places[table].erase(table, np.ascontiguousarray(ids[::-1]), erased)  # the log marks the last of equal ids
+        return np.ascontiguousarray(erased[::-1]).view(np.bool_)
 
     def set_expiry(self, table: int, rule: ExpiryRule) -> None:
         """See Tier.set_expiry."""

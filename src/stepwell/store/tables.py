@@ -67,8 +67,8 @@ class Tables:
             groups.setdefault(table.layout.fingerprint, []).append(table)
         return groups
 
-    def shares(self, budget_bytes: int) -> dict[int, int]:
-        """Layout fingerprint -> its part of a budget, by the bytes of its tables' expected rows.
+    def fractions(self) -> dict[int, float]:
+        """Layout fingerprint -> its part of what there is for rows, by the bytes of its tables' expected rows.
 
         A table that does not say how many rows it expects counts as the mean of those that do.
         """
@@ -79,7 +79,11 @@ class Tables:
             for fingerprint, tables in self.by_layout().items()
         }
         total = sum(wants.values())
-        return {fingerprint: int(budget_bytes * (want / total)) for fingerprint, want in wants.items()}
+        return {fingerprint: want / total for fingerprint, want in wants.items()}
+
+    def shares(self, budget_bytes: int) -> dict[int, int]:
+        """Layout fingerprint -> its part of a budget."""
+        return {fingerprint: int(budget_bytes * part) for fingerprint, part in self.fractions().items()}
 
 
 def check_ids(ids: Any) -> I64:
