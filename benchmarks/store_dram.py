@@ -178,7 +178,9 @@ class _Callers:
     """The work of dram_two_callers, done by two threads together or by one alone."""
 
     def __init__(self, core: DramTable, number: int) -> None:
+        self.busiest_s = self.alone_s = float("inf")  # CPU time: of the busier of two callers, of one alone
         self._core, self._number = core, number
+        self._cpu_seconds: list[float] = []
         self._out = np.zeros((BATCH, RECORD_BYTES), np.uint8)
         self._found, self._fresh = np.zeros(BATCH, np.uint8), np.zeros(BATCH, np.uint8)
 
@@ -190,16 +192,25 @@ class _Callers:
 
     def together(self, mix: _Mix) -> tuple[I64, U8]:
         threads = [
-            Thread(target=lambda: [self.find(ids) for ids in mix.finds]),
-            Thread(target=lambda: [self.update(batch) for batch in mix.updates]),
+            Thread(target=self._each, args=(self.find, mix.finds)),
+            Thread(target=self._each, args=(self.update, mix.updates)),
         ]
+        self._cpu_seconds.clear()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        self.busiest_s = min(self.busiest_s, max(self._cpu_seconds))
         return self._result(mix)
 
+    def _each(self, do: Callable[[Any], None], work: list[Any]) -> None:
+        before = time.thread_time()
+        for item in work:
+            do(item)
+        self._cpu_seconds.append(time.thread_time() - before)
+
     def alone(self, mix: _Mix) -> tuple[I64, U8]:
+        before = time.thread_time()
         work: list[tuple[float, Callable[[], None]]] = []  # evenly mixed
         for i, ids in enumerate(mix.finds):
             work.append(((i + 0.5) / len(mix.finds), lambda ids=ids: self.find(ids)))
@@ -207,6 +218,7 @@ class _Callers:
             work.append(((i + 0.5) / len(mix.updates), lambda batch=batch: self.update(batch)))
         for _, do in sorted(work, key=lambda item: item[0]):
             do()
+        self.alone_s = min(self.alone_s, time.thread_time() - before)
         return self._result(mix)
 
     def _result(self, mix: _Mix) -> tuple[I64, U8]:
@@ -219,7 +231,7 @@ def _two_callers(run: Run) -> Iterator[Sides]:
     n = 1_000_000 if run.quick else 5_000_000
     tables = make_tables()
     records, ids = Records(tables), make_ids(n)
-    tier = dram_tier(tables, n, 1)
+    tier = dram_tier(tables, n + 10 * BATCH, 1)  # a batch of new rows would have room
     fill_dram(tier, records, ids)
     callers = _Callers(*tier.core(TABLE))
     version = [0]
@@ -242,8 +254,11 @@ def _two_callers(run: Run) -> Iterator[Sides]:
     num_updates = 40
     num_finds = max(10, round(num_updates * update_s / find_s))
     work = (num_finds + num_updates) * BATCH
+    callers.busiest_s = callers.alone_s = float("inf")
+    config: dict[str, Any] = {"rows": n, "batch": BATCH, "pool_threads": 1, "finds": num_finds, "updates": num_updates}
 
     def agree(mine: tuple[I64, U8], theirs: tuple[I64, U8]) -> None:
+        config["ratio_by_cpu_time"] = callers.alone_s / callers.busiest_s  # were there cores for both
         for wanted, rows in (mine, theirs):
             records.check(wanted, rows, 0, version[0])
 
@@ -255,7 +270,7 @@ def _two_callers(run: Run) -> Iterator[Sides]:
             ours=Timed(call=callers.together, prepare=prepare, work=work),
             peer=Timed(call=callers.alone, prepare=prepare, work=work),
             agree=agree,
-            config={"rows": n, "batch": BATCH, "pool_threads": 1, "finds": num_finds, "updates": num_updates},
+            config=config,
         )
     finally:
         tier.close()
