@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stepwell.errors import DiskFull, StoreCorrupt, StoreFormatError, StoreIOError
+from stepwell.errors import ConfigError, DiskFull, StoreCorrupt, StoreFormatError, StoreIOError
+from stepwell.native import read_ssd_format
 from stepwell.rows import TableSpec
 from stepwell.store.config import StoreConfig
 
@@ -47,7 +48,7 @@ def write(directory: str | Path, manifest: Manifest) -> None:
         "tables": [spec.to_dict() for spec in manifest.specs],
         "expiry": manifest.expiry,
         "filters": {},
-        "cursor": manifest.cursor,
+        "cursor": _as_json(manifest.cursor),
     }
     try:
         for name, counters in manifest.filters.items():
@@ -71,11 +72,11 @@ def read(directory: str | Path) -> Manifest:
     """The manifest of a directory: StoreFormatError if it has none or a newer one, StoreCorrupt if it is damaged."""
     path = Path(directory) / FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     except FileNotFoundError as error:
         raise StoreFormatError(f"{path.parent} holds no {FILE}: it is not a store's directory") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreIOError(f"could not read {path}: {error}") from error
+    except OSError as error:
+        raise StoreIOError(error.errno, f"could not read {path}: {error.strerror}") from error
     try:
         sealed = json.loads(text)
         body = sealed["store"]
@@ -104,10 +105,17 @@ def read(directory: str | Path) -> Manifest:
 def read_for(config: StoreConfig) -> Manifest | None:
     """The manifest of the configuration's directory, None if no store was made there yet.
 
-    StoreFormatError when the directory's tables, layouts or seed are not the configuration's.
+    StoreFormatError when the directory's tables, layouts or seed are not the configuration's, StoreCorrupt when it
+    holds rows and nothing says what they are.
     """
     directory = config.ssd_directory
     if not exists(directory):
+        for log in sorted(Path(directory).glob("rows-*")):
+            if (log / "SYNCED").exists() and read_ssd_format(str(log))["synced_seq"] > 0:
+                raise StoreCorrupt(
+                    f"{directory} holds rows in {log.name} but no {FILE}: it is what is left of a store, or of a "
+                    "restore that did not finish; restore a snapshot into another directory"
+                )
         return None
     saved = read(directory)
     check_tables(saved, config, directory)
@@ -141,6 +149,14 @@ def numbers_for(config: StoreConfig, saved: Manifest | None) -> dict[str, int]:
         if spec.name not in numbers:
             numbers[spec.name] = max(numbers.values(), default=-1) + 1
     return numbers
+
+
+def _as_json(cursor: Any) -> Any:
+    """The cursor as reading it back gives it: a checksum must be the same then."""
+    try:
+        return json.loads(json.dumps(cursor))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"cursor: found {cursor!r}, expected what JSON can hold ({error})") from error
 
 
 def _write_file(path: Path, data: bytes) -> None:
