@@ -401,11 +401,12 @@ Status Log::MakeRoom(std::unique_lock<std::mutex>& lock, size_t records, bool to
     if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
     // The background may have made the room while this call waited for its turn.
     if ((compacted.ok() && progress) || disk_bytes_.load() < used) continue;
-    if (!compacted.ok()) {
-      return Status(status.code(), status.message() + "; compaction cannot make room: " + compacted.message());
+    if (soft && status.code() == Code::kFull) {
+      soft = false;  // the live rows themselves want the room: up to the budget they may have it
+      continue;
     }
-    if (!soft || status.code() == Code::kDiskFull) return status;
-    soft = false;  // the live rows themselves want the room: up to the budget they may have it
+    if (compacted.ok()) return status;
+    return Status(compacted.code(), status.message() + "; compaction cannot make room: " + compacted.message());
   }
   if (stalled) ++counters_.space_stalls;
   return Status::Ok();

@@ -300,7 +300,7 @@ Status Log::Scan(int64_t table, const std::function<Status(const ScanBatch&)>& v
       std::map<uint32_t, std::vector<Want>> wants;
       std::map<uint32_t, std::vector<uint64_t>> words;
       for (uint32_t place = begin; place < end; ++place) {
-        const FooterEntry& entry = entries[place];
+        const FooterEntry entry = entries[place];
         if (entry.word == 0 || IsTombstone(entry.word)) continue;
         const uint32_t of = TableOfWord(entry.word);
         if (table >= 0 && of != static_cast<uint64_t>(table)) continue;
@@ -315,8 +315,8 @@ Status Log::Scan(int64_t table, const std::function<Status(const ScanBatch&)>& v
         const bool here = *value == segments_.Location(*segment, place);
         const bool moved = !here && numbers.count(segments_.At(*value)->number()) == 0;
         // A victim that waits for its deletion names the row as well, hence once only.
-        if (here || (moved && followed.emplace(entry.word, entry.id).second)) {
-          words[of].push_back(entry.word);
+        if (here || (moved && followed.emplace(uint64_t{entry.word}, int64_t{entry.id}).second)) {
+          words[of].push_back(uint64_t{entry.word});
           wants[of].push_back(Want{*value, 0});
         }
       }
