@@ -92,6 +92,7 @@ class Model:
         self.logs: dict[int, Counted] = {}
         self._seen: dict[str, dict[int, int]] = {name: {} for name in self.specs}
         self._times: dict[int, float] = {}
+        self._rules = dict.fromkeys(self.specs, (0, 0))  # rows with an older (last step, tie class) expired
 
     # Reading
 
@@ -117,7 +118,7 @@ class Model:
         may: dict[str, set[int]] = {}
         for step, log in self.logs.items():
             for into, sets in ((written, log.touched), (must, log.erased), (may, log.erased), (may, log.expired)):
-                if step > since or (into is may and step == since):
+                if step > since:
                     for table, ids in sets.items():
                         into.setdefault(table, set()).update(ids)
         return written, must, may
@@ -127,6 +128,7 @@ class Model:
     def assign(self, table: str, ids: I64, records: U8) -> None:
         for row_id, record in zip(ids.tolist(), records, strict=True):
             self.rows[table][row_id] = record.tobytes()
+        self._drop_expired(table)
         if len(ids):
             self._log(self.step + 1).touched.setdefault(table, set()).update(ids.tolist())
 
@@ -189,18 +191,15 @@ class Model:
         policies = {type(policy): policy for policy in spec.expiry}
         ttl, most = policies.get(TTL), policies.get(MaxRows)
         if isinstance(ttl, TTL):
-            for row_id, last_step in self._last_steps(table).items():
-                if self._is_over(ttl, last_step):
-                    del rows[row_id]
-        if isinstance(most, MaxRows) and most.by == "lru":
-            groups: dict[tuple[int, int], list[int]] = {}
-            for row_id, last_step in self._last_steps(table).items():
-                groups.setdefault((last_step, self._tie_class(row_id)), []).append(row_id)
-            for group in sorted(groups):
-                if len(rows) <= most.n:
-                    break
-                for row_id in groups[group]:
-                    del rows[row_id]
+            self._rules[table] = max(self._rules[table], (self._first_live_step(ttl), 0))
+            self._drop_expired(table)
+        while isinstance(most, MaxRows) and most.by == "lru" and len(rows) > most.n:
+            ages = sorted(self._ages(table).values())
+            oldest, excess = ages[0][0], len(rows) - most.n
+            of_oldest = [age for age in ages if age[0] == oldest]
+            whole = len(of_oldest) <= excess  # else its classes of ids go until enough did
+            self._rules[table] = (oldest + 1, 0) if whole else (oldest, of_oldest[excess - 1][1] + 1)
+            self._drop_expired(table)
         if isinstance(most, MaxRows) and most.by == "lfu" and len(rows) > most.n:
             order = sorted(
                 (self._decayed(spec, *self._stamps(table, record)), int(mix64(int64s([row_id]))[0]), row_id)
@@ -209,11 +208,16 @@ class Model:
             for _, _, row_id in order[: len(rows) - (most.n - most.n // 20)]:
                 self._remove(table, row_id)
 
-    def _is_over(self, ttl: TTL, last_step: int) -> bool:
+    def _first_live_step(self, ttl: TTL) -> int:
         if ttl.steps:
-            return self.step - last_step > ttl.steps
-        used = self._times.get(last_step, self._times[min(self._times)])
-        return used < self._times[self.step] - ttl.seconds
+            return max(0, self.step - ttl.steps)
+        over = [step for step, time in self._times.items() if time < self._times[self.step] - ttl.seconds]
+        return max(over) + 1 if over else 0
+
+    def _drop_expired(self, table: str) -> None:
+        for row_id, age in self._ages(table).items():
+            if age < self._rules[table]:
+                del self.rows[table][row_id]
 
     def _remove(self, table: str, row_id: int) -> None:
         del self.rows[table][row_id]
@@ -226,15 +230,15 @@ class Model:
         views = self.specs[table].layout.views(np.frombuffer(record, np.uint8)[None])
         return int(views.count[0]), int(views.last_step[0])
 
-    def _last_steps(self, table: str) -> dict[int, int]:
-        return {row_id: self._stamps(table, record)[1] for row_id, record in self.rows[table].items()}
+    def _ages(self, table: str) -> dict[int, tuple[int, int]]:
+        """By id: last step, class of ids that breaks ties."""
+        rows = self.rows[table]
+        classes = (mix64(int64s(rows)) >> np.uint64(44)).astype(np.int64) & 255
+        stamps = (self._stamps(table, record)[1] for record in rows.values())
+        return dict(zip(rows, zip(stamps, classes.tolist(), strict=True), strict=True))
 
     def _decayed(self, spec: TableSpec, count: int, last_step: int) -> int:
         return spec.eviction.effective_count(count, last_step, self.step) if isinstance(spec.eviction, LFU) else count
-
-    @staticmethod
-    def _tie_class(row_id: int) -> int:
-        return int(mix64(int64s([row_id]))[0] >> np.uint64(44)) & 255
 
 
 def exported(batches: Iterable[tuple[I64, U8]]) -> State:

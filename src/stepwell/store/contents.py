@@ -87,6 +87,8 @@ class Editor(Contents):
         last = np.flatnonzero(first_of_each(ids[::-1]))
         keep = np.sort(len(ids) - 1 - last)
         part = max(1, self._resident.capacity(table.number) // 4)
+        if self._lower is None:  # in parts, a full tier would be found out half-way
+            part = max(1, len(keep))
         for start in range(0, len(keep), part):
             chosen = keep[start : start + part]
             some, new = np.ascontiguousarray(ids[chosen]), np.ascontiguousarray(records[chosen])

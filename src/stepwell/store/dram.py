@@ -77,6 +77,14 @@ class DramTier:
         core.find(number, ids, False, 0, records, found)
         return records, found.view(np.bool_)
 
+    def live(self, table: int, ids: I64) -> Mask:
+        """Which rows are resident, committed and not expired."""
+        core, number = self._places[table]
+        found = np.empty(len(ids), np.uint8)
+        stamps = np.empty((len(ids), 8), np.uint8)
+        core.find(number, ids, True, self._tables.numbered(table).layout.count_offset, stamps, found)
+        return found.view(np.bool_)
+
     def stamps(self, table: int, ids: I64) -> tuple[U32, U32]:
         """Counts and last steps of resident rows, 0 for the others."""
         core, number = self._places[table]

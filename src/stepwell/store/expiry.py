@@ -105,6 +105,8 @@ class Expiry:
         latest = self._times[-1] if self._times else event_time
         self._times.append(max(event_time, latest))
         old = bisect_left(self._times, self._times[-1] - ttl.seconds)
+        if old == 0:  # steps before the first known time are as old as that
+            return 0
         horizon = self._first_time_step + old
         # Steps below the rule need no time any more.
         del self._times[:old]

@@ -36,7 +36,6 @@ class Placement:
 
     def place(self, table: Table, ids: I64, *, insert: bool, now: int, timeout_s: float) -> I64:
         """Slots of unique ids, each with one pin more; absent ids are placed with first values, or -1."""
-        self._check_fits(table, len(ids))
         slots = np.full(len(ids), -1, np.int64)
         try:
             self._place(table, ids, slots, insert, now, time.monotonic() + timeout_s)
@@ -118,7 +117,7 @@ class Placement:
         total = max(1, sum(sizes))
         left = 0
         for member, size in zip(members, sizes, strict=True):
-            part = -(-want * size // total)
+            part = min(size, -(-want * size // total))
             if part > 0:
                 ids, records, store = self._top.victims(member.number, part, now)
                 self._send_down(member, ids[store], records[store])
@@ -149,11 +148,12 @@ class Placement:
             raise
         self._counters["written_back"] += len(ids)
 
-    def _check_fits(self, table: Table, rows: int) -> None:
+    def check_fits(self, table: Table, rows: int) -> None:
+        """BudgetTooSmall unless `rows` rows of the table's layout can be in use at once."""
         if rows > self._top.capacity(table.number):
             raise BudgetTooSmall(
-                f"a batch has {rows} different ids of table {table.spec.name!r} and dram_bytes holds "
-                f"{self._top.capacity(table.number)} of its rows: raise dram_bytes to at least "
+                f"a step has {rows} different ids in table {table.spec.name!r} and those of its row layout, and "
+                f"dram_bytes holds {self._top.capacity(table.number)} such rows: raise dram_bytes to at least "
                 f"{self._top.bytes_for(table.number, rows)}, or make batches smaller"
             )
 

@@ -4,6 +4,7 @@ Fetching places and pins rows ahead of time and changes nothing that anybody can
 admission counts and expiries take effect together in `commit`, whatever later steps have pinned already.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -117,6 +118,17 @@ class Steps:
             )
         return step
 
+    def rows_with(self, step: int, table: Table, ids: I64, enough: int) -> int:
+        """How many rows of the table's layout a step uses with these unique ids; too high where `enough` anyway."""
+        used = 0
+        for number, (had, _) in self._open.get(step, {}).items():
+            if self._tables.numbered(number).layout.fingerprint == table.layout.fingerprint:
+                used += len(had)
+        if used + len(ids) <= enough:
+            return used + len(ids)
+        had, _ = self._open.get(step, {}).get(table.number, (_EMPTY, _EMPTY))
+        return used + int((~np.isin(ids, had, assume_unique=True)).sum())
+
     def touch(self, step: int, table: Table, ids: I64, slots: I64) -> I64:
         """A step uses these unique sorted ids. Their pins become the step's own; returns surplus pins' slots."""
         tables = self._open.setdefault(step, {})
@@ -143,6 +155,8 @@ class Steps:
             if expiry.needs_event_time and event_time is None:
                 name = self._tables.numbered(number).spec.name
                 raise ConfigError(f"commit({step}): table {name!r} expires by seconds; give the step's event_time")
+        if event_time is not None and not math.isfinite(event_time):
+            raise ConfigError(f"commit({step}): event_time: found {event_time}, expected a finite number of seconds")
         tables = self._open.pop(step, {})
         for number, (ids, _) in tables.items():
             self.pending.touched.setdefault(number, []).append(self._stamp(number, ids, step))
@@ -157,9 +171,9 @@ class Steps:
     def tell_rule(self, number: int) -> None:
         """Tell every tier which rows of a table have expired."""
         rule = self.expiries[number].rule
-        self._top.set_expiry(number, rule)
-        if self._below is not None:
+        if self._below is not None:  # first, so that a reader who misses a row in the top finds no older one below
             self._below.set_expiry(number, rule)
+        self._top.set_expiry(number, rule)
 
     def begin_next(self) -> None:
         """After a commit and what it removed: the next step's rows that have expired begin again."""
@@ -170,7 +184,11 @@ class Steps:
 
     def added(self, table: Table, ids: I64, last_steps: U32) -> None:
         """Rows were written by name."""
-        self.expiries[table.number].add(ids, last_steps)
+        expiry = self.expiries[table.number]
+        dead = expiry.expired(ids, last_steps)
+        expiry.add(ids[~dead], last_steps[~dead])
+        if dead.any():
+            self.begin_next()
         if self._logging:
             self.pending.touched.setdefault(table.number, []).append(ids)
 

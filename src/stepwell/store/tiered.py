@@ -123,8 +123,8 @@ class TieredStore:
         if mode == "train":
             unique = np.unique(ids)
             self._touch(found, unique, step, insert=False, timeout_s=timeout_s)
-            records, there = self._trained().read(found.number, ids)
-            return Rows(records, there, found.layout)
+            resident = self._trained().find(found.number, ids)
+            return Rows(resident.records, resident.found, found.layout)
         if mode != "read":
             raise ConfigError(f"mode: found {mode!r}, expected 'read' or 'train'")
         with self._epochs.reading(epoch) as view:
@@ -166,7 +166,11 @@ class TieredStore:
         """Take one pin off each position's slot; `dirty` says which rows were written through their slots."""
         found = self._table(table)
         slots = check_ids(slots)
-        marks = np.broadcast_to(np.asarray(dirty, np.bool_), slots.shape).copy()
+        if isinstance(dirty, (bool, np.bool_)):
+            marks = np.full(len(slots), dirty, np.bool_)
+        else:
+            check_array(dirty, "dirty", np.bool_, slots.shape)
+            marks = np.ascontiguousarray(dirty)
         with self._lock:
             self._trained().unpin(found.number, slots, marks)
             self._lock.notify_all()
@@ -286,8 +290,7 @@ class TieredStore:
 
     def export_batch(self, table: str) -> Iterator[tuple[I64, U8]]:
         """Every committed live row once, in batches of (ids, records). Changes made meanwhile may be in it or not."""
-        found = self._table(table)
-        yield from self._contents.export(found)
+        return self._contents.export(self._table(table))
 
     def sync(self) -> None:
         """What is committed is durable: after a crash the directory opens as it is now."""
@@ -395,10 +398,15 @@ class TieredStore:
             raise ConfigError(f"mode: found {self.config.mode!r}, expected 'train': this store is only read")
         with self._lock:
             wanted = self._steps.check_open(step)
+            self._placement.check_fits(table, self._steps.rows_with(wanted, table, unique, top.capacity(table.number)))
         now = self._steps.committed
         slots = self._placement.place(table, unique, insert=insert, now=now, timeout_s=timeout_s)
         with self._lock:
             here = slots >= 0
+            if not insert:
+                absent = here & ~top.live(table.number, unique)  # resident, and nobody's state yet or any more
+                top.unpin(table.number, slots[absent], np.zeros(int(absent.sum()), np.bool_))
+                here &= ~absent
             try:
                 self._steps.check_open(wanted)
             except ConfigError:
