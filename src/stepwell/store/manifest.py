@@ -30,6 +30,7 @@ class Manifest:
     expiry: dict[str, dict[str, object]] = field(default_factory=dict)  # by table name, see Expiry.state
     filters: dict[str, npt.NDArray[np.uint16]] = field(default_factory=dict)  # by table name
     cursor: Any = None  # the caller's, JSON
+    files: dict[str, int] = field(default_factory=dict)  # of a snapshot: path in its directory -> bytes
 
 
 def exists(directory: str | Path) -> bool:
@@ -49,6 +50,7 @@ def write(directory: str | Path, manifest: Manifest) -> None:
         "expiry": manifest.expiry,
         "filters": {},
         "cursor": _as_json(manifest.cursor),
+        "files": manifest.files,
     }
     try:
         for name, counters in manifest.filters.items():
@@ -99,7 +101,20 @@ def read(directory: str | Path) -> Manifest:
         expiry=body["expiry"],
         filters={name: _read_filter(path.parent / entry["file"], entry) for name, entry in body["filters"].items()},
         cursor=body["cursor"],
+        files=body["files"],
     )
+
+
+def check_files(saved: Manifest, directory: str | Path) -> None:
+    """StoreCorrupt when a snapshot's files are not all there in their full size; their bytes are checked when read."""
+    for name, expected in saved.files.items():
+        path = Path(directory) / name
+        try:
+            found = path.stat().st_size
+        except FileNotFoundError as error:
+            raise StoreCorrupt(f"{path} is missing, {FILE} names it; use another snapshot") from error
+        if found != expected:
+            raise StoreCorrupt(f"{path} has {found} bytes, {FILE} says {expected}; use another snapshot")
 
 
 def read_for(config: StoreConfig) -> Manifest | None:
