@@ -233,7 +233,8 @@ class Checker {
         records = std::min<uint32_t>(HeaderOf(block.data() + i * kPageBytes).records, geometry_.records_per_block);
         any = true;
       }
-      if (any || piece->sealed) {
+      const bool synced = piece->number == marker_.open_segment && at_block < marker_.open_blocks;
+      if (any || piece->sealed || synced) {
         for (CheckProblem& problem : pending) report_->problems.push_back(std::move(problem));
         pending.clear();
       }
@@ -264,7 +265,9 @@ class Checker {
                               geometry_.StreamOffset(place) / kPayloadBytes * kPageBytes;
       if (piece->bad[place]) {
         if (!known) {
-          if (piece->sealed || place < LastRecord(*piece)) ++report_->lost_unnamed;
+          const bool synced = piece->number == marker_.open_segment &&
+                              geometry_.BlockOf(place) < marker_.open_blocks;
+          if (piece->sealed || synced || place < LastRecord(*piece)) ++report_->lost_unnamed;
         } else if (Exists(piece->footer[place].word)) {
           Rank(piece->footer[place], true);
         }

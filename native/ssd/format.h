@@ -104,6 +104,10 @@ struct Marker {
   uint32_t step_offset;
   uint32_t num_voids;
   VoidRange voids[kMaxVoidRanges];
+  // The first `open_blocks` blocks of segment `open_segment`, which was not sealed yet, were synced: one of them that
+  // cannot be read is damage, one behind them is where the log stopped.
+  uint64_t open_segment;
+  uint64_t open_blocks;
 };
 static_assert(sizeof(Marker) <= kPayloadBytes);
 

@@ -54,9 +54,10 @@ struct RecordView {
 };
 
 // What the pages of a segment's first `blocks` blocks say, where no footer does. Places of bad pages stay empty; the
-// first of them is described in *damage (may be nullptr), and *good_blocks (may be nullptr) ends the last good block.
+// first of them, if it was synced or good ones follow, is described in *damage (may be nullptr), and *good_blocks (may
+// be nullptr) ends the last block that counts.
 Status ScanPages(const Geometry& geometry, Segment& segment, uint32_t blocks, uint32_t step_offset,
-                 std::vector<FooterEntry>* entries, std::string* damage, uint32_t* good_blocks);
+                 uint32_t synced_blocks, std::vector<FooterEntry>* entries, std::string* damage, uint32_t* good_blocks);
 
 class Log {
  public:
@@ -116,8 +117,12 @@ class Log {
   void Warn(const std::string& text);
 
   // ---- sync.cc
-  Status SyncTo(uint64_t seq, uint64_t job);
-  Status WriteMarker(uint64_t seq);
+  struct SyncedPart {  // of the open segment; no blocks: there is none
+    uint64_t segment = 0;
+    uint64_t blocks = 0;
+  };
+  Status SyncTo(uint64_t seq, uint64_t job, const SyncedPart& open);
+  Status WriteMarker(uint64_t seq, const SyncedPart& open);
 
   // ---- recovery.cc
   Status OpenMarker();

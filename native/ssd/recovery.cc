@@ -10,14 +10,15 @@
 namespace stepwell::ssd {
 
 Status ScanPages(const Geometry& geometry, Segment& segment, uint32_t blocks, uint32_t step_offset,
-                 std::vector<FooterEntry>* entries, std::string* damage, uint32_t* good_blocks) {
+                 uint32_t synced_blocks, std::vector<FooterEntry>* entries, std::string* damage,
+                 uint32_t* good_blocks) {
   const uint32_t per_piece = std::max<uint32_t>(1, (1u << 20) / geometry.BlockBytes());
   entries->assign(size_t{blocks} * geometry.records_per_block, FooterEntry{});
   AlignedBytes data = AllocateAligned(size_t{per_piece} * geometry.BlockBytes());
   if (data == nullptr) return Status(Code::kIoError, "no memory to scan a segment; free some and try again");
   std::vector<std::byte> record(geometry.record_bytes);
   std::vector<uint8_t> good(geometry.block_pages);
-  std::string pending;  // damage that counts only if good blocks follow
+  std::string pending;  // damage that counts if good blocks follow, or if the block was synced
   uint32_t last_good = 0;
   for (uint32_t first = 0; first < blocks; first += per_piece) {
     const uint32_t piece = std::min(per_piece, blocks - first);
@@ -40,7 +41,7 @@ Status ScanPages(const Geometry& geometry, Segment& segment, uint32_t blocks, ui
           pending = CheckPage(p, PageKind::kData, segment.number(), page0 + page, segment.path()).message();
         }
       }
-      if (!any) continue;
+      if (!any && block >= synced_blocks) continue;
       last_good = block + 1;
       if (damage != nullptr && damage->empty()) *damage = pending;
       for (uint32_t i = 0; i < std::min(records, geometry.records_per_block); ++i) {
@@ -70,7 +71,7 @@ Status Log::LoadEntries(Segment& segment, std::vector<FooterEntry>* entries) {
     ++counters_.checksum_failures;
     Warn(status.message());
   }
-  return ScanPages(geometry_, segment, segment.places / geometry_.records_per_block, options_.step_offset, entries,
+  return ScanPages(geometry_, segment, segment.places / geometry_.records_per_block, options_.step_offset, 0, entries,
                    nullptr, nullptr);
 }
 
@@ -192,9 +193,12 @@ class Recovery {
     std::vector<FooterEntry> entries;
     std::string damage;
     uint32_t good_blocks = 0;
-    STEPWELL_RETURN_IF_ERROR(ScanPages(geometry, segment, blocks, log_.options_.step_offset, &entries, &damage,
+    const uint64_t synced = segment.number() == marker_.open_segment ? marker_.open_blocks : 0;
+    STEPWELL_RETURN_IF_ERROR(ScanPages(geometry, segment, blocks, log_.options_.step_offset,
+                                       static_cast<uint32_t>(std::min<uint64_t>(synced, blocks)), &entries, &damage,
                                        &good_blocks));
     if (!damage.empty()) Damaged(damage);
+    if (synced > blocks) Damaged(Cut(segment.path(), bytes, geometry.BlockOffset(static_cast<uint32_t>(synced))));
     if (bytes >= 2 * kPageBytes && (segment.header.compacted != 0 || WasSealed(segment, bytes))) {
       Damaged(trailer.message());
       segment.places = good_blocks * geometry.records_per_block;
@@ -202,8 +206,9 @@ class Recovery {
       *scan = true;
       return Status::Ok();
     }
-    uint32_t keep = 0;
-    for (uint32_t place = 0; place < good_blocks * geometry.records_per_block; ++place) {
+    // Blocks that were synced and cannot be read stay in the segment, for the checker to find and to repair.
+    auto keep = static_cast<uint32_t>(std::min<uint64_t>(synced, geometry.max_blocks)) * geometry.records_per_block;
+    for (uint32_t place = keep; place < good_blocks * geometry.records_per_block; ++place) {
       if (Exists(entries[place].word)) keep = place + 1;
     }
     const std::string path = segment.path();
@@ -218,6 +223,11 @@ class Recovery {
     STEPWELL_RETURN_IF_ERROR(segment.file->Datasync());
     log_.SetDiskBytes(segment, geometry.FileBytes(keep));
     return Status::Ok();
+  }
+
+  static std::string Cut(const std::string& path, uint64_t bytes, uint64_t synced_bytes) {
+    return path + ": offset " + std::to_string(bytes) + ": the file ends, and was synced up to " +
+           std::to_string(synced_bytes) + "; run `stepwell store check` on the directory";
   }
 
   // Space set aside reads as zeros; something else in the last page was a trailer.

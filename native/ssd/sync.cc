@@ -8,24 +8,28 @@ namespace stepwell::ssd {
 Status Log::Sync() {
   std::lock_guard<std::mutex> sync_lock(sync_mutex_);
   uint64_t seq = 0, job = 0;
+  SyncedPart open;
   {
     std::lock_guard<std::mutex> lock(append_mutex_);
     if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
     seq = last_seq_.load();
     if (seq == synced_seq_.load() && unsynced_.empty()) return Status::Ok();
     EndBlock();
+    if (open_ != nullptr) open = SyncedPart{open_->number(), next_place_ / geometry_.records_per_block};
     job = writer_->last_job();
   }
-  return SyncTo(seq, job);
+  return SyncTo(seq, job, open);
 }
 
-// Requires: sync_mutex_. All records up to seq are in jobs up to `job`.
-Status Log::SyncTo(uint64_t seq, uint64_t job) {
+// Requires: sync_mutex_. All records up to seq are in jobs up to `job`; `open` is what they fill of the open segment.
+Status Log::SyncTo(uint64_t seq, uint64_t job, const SyncedPart& open) {
   STEPWELL_RETURN_IF_ERROR(writer_->WaitFor(job));
   std::vector<std::shared_ptr<Segment>> files;
   bool directory = false;
+  uint64_t next_segment = 0;
   {
     std::lock_guard<std::mutex> lock(append_mutex_);
+    next_segment = segments_.next_number();
     files.assign(unsynced_.begin(), unsynced_.end());
     unsynced_.clear();
     std::swap(directory, directory_changed_);
@@ -36,7 +40,7 @@ Status Log::SyncTo(uint64_t seq, uint64_t job) {
     if (!status.ok()) break;
   }
   if (status.ok() && directory) status = env_->SyncDirectory(options_.directory);
-  if (status.ok()) status = WriteMarker(seq);
+  if (status.ok()) status = WriteMarker(seq, open);
   if (!status.ok()) {
     std::lock_guard<std::mutex> lock(append_mutex_);
     unsynced_.insert(files.begin(), files.end());
@@ -51,10 +55,12 @@ Status Log::SyncTo(uint64_t seq, uint64_t job) {
   return Status::Ok();
 }
 
-Status Log::WriteMarker(uint64_t seq) {
+Status Log::WriteMarker(uint64_t seq, const SyncedPart& open) {
   Marker marker = marker_.current();
   marker.synced_seq = std::max(marker.synced_seq, seq);
-  marker.next_segment = segments_.next_number();
+  marker.next_segment = next_segment;
+  marker.open_segment = open.segment;
+  marker.open_blocks = open.blocks;
   STEPWELL_RETURN_IF_ERROR(marker_.Write(marker));
   synced_seq_.store(marker.synced_seq);
   return Status::Ok();
@@ -75,7 +81,7 @@ Status Log::LinkTo(const std::string& target, std::vector<std::string>* files) {
     // Those made ahead hold nothing yet.
     for (const auto& segment : prepared_) std::erase(segments, segment);
   }
-  STEPWELL_RETURN_IF_ERROR(SyncTo(seq, job));
+  STEPWELL_RETURN_IF_ERROR(SyncTo(seq, job, SyncedPart{}));
 
   STEPWELL_RETURN_IF_ERROR(env_->MakeDirectory(target));
   std::vector<std::string> names;
