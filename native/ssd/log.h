@@ -122,7 +122,7 @@ class Log {
     uint64_t blocks = 0;
   };
   Status SyncTo(uint64_t seq, uint64_t job, const SyncedPart& open);
-  Status WriteMarker(uint64_t seq, const SyncedPart& open);
+  Status WriteMarker(uint64_t seq, uint64_t next_segment, const SyncedPart& open);
 
   // ---- recovery.cc
   Status OpenMarker();

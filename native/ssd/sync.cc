@@ -40,7 +40,7 @@ Status Log::SyncTo(uint64_t seq, uint64_t job, const SyncedPart& open) {
     if (!status.ok()) break;
   }
   if (status.ok() && directory) status = env_->SyncDirectory(options_.directory);
-  if (status.ok()) status = WriteMarker(seq, open);
+  if (status.ok()) status = WriteMarker(seq, next_segment, open);
   if (!status.ok()) {
     std::lock_guard<std::mutex> lock(append_mutex_);
     unsynced_.insert(files.begin(), files.end());
@@ -55,7 +55,7 @@ Status Log::SyncTo(uint64_t seq, uint64_t job, const SyncedPart& open) {
   return Status::Ok();
 }
 
-Status Log::WriteMarker(uint64_t seq, const SyncedPart& open) {
+Status Log::WriteMarker(uint64_t seq, uint64_t next_segment, const SyncedPart& open) {
   Marker marker = marker_.current();
   marker.synced_seq = std::max(marker.synced_seq, seq);
   marker.next_segment = next_segment;
