@@ -239,6 +239,7 @@ void BindDram(nb::module_& module) {
              CheckTable(self, table);
              return self.num_rows(table);
            })
+      .def("hold_rows", [](DramTable& self, uint64_t n) { return self.arena().Reserve(n); })
       .def_prop_ro("rows_taken", [](DramTable& self) { return self.arena().rows_taken(); })
       .def_prop_ro("rows_left", [](DramTable& self) { return self.arena().rows_left(); })
       .def_prop_ro("max_rows", [](DramTable& self) { return self.options().max_rows; })

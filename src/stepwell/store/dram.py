@@ -1,10 +1,11 @@
 """DramTier: rows in host memory. One range of slots per row layout; see docs/architecture.md for its bytes."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
-from stepwell.errors import BudgetTooSmall
+from stepwell.errors import BudgetTooSmall, StoreFull
 from stepwell.native import DramTable, ExpiryRule, InitProgram, ThreadPool
 from stepwell.rows import LFU
 from stepwell.store.tables import I64, U8, U32, Mask, Table, Tables
@@ -25,6 +26,7 @@ class DramTier:
         self._tables = tables
         self._budget_bytes = budget_bytes
         self._cores: dict[int, DramTable] = {}
+        self._held: Counter[int] = Counter()  # layout -> slots that nobody gets: their bytes are overlays' indexes
         self._places: dict[int, tuple[DramTable, int]] = {}
         groups = tables.by_layout()
         self._fractions = tables.fractions()
@@ -56,6 +58,21 @@ class DramTier:
             weight_dtype=table.layout.weight_dtype_code,
             blank=table.spec.initial_record(),
         )
+
+    def rows_for_index(self, table: Table) -> int:
+        """How many rows take as many bytes as one more index."""
+        return -(-_TABLE_BYTES // (table.layout.record_bytes + _ROW_OVERHEAD_BYTES))
+
+    def add_overlay_index(self, table: Table) -> int:
+        """`add_index` within the budget: for good, so use it again. StoreFull without `rows_for_index` free slots."""
+        rows = self.rows_for_index(table)
+        if not self._cores[table.layout.fingerprint].hold_rows(rows):
+            raise StoreFull(
+                f"an overlay of table {table.spec.name!r} needs {_TABLE_BYTES} bytes for its index, {self.name} has no "
+                f"room for them: raise dram_bytes to {self._budget_bytes + _TABLE_BYTES}"
+            )
+        self._held[table.layout.fingerprint] += rows
+        return self.add_index(table)
 
     def core(self, table: int) -> tuple[DramTable, int]:
         """The core's table and the number it knows this table by."""
@@ -203,7 +220,8 @@ class DramTier:
 
     def capacity(self, table: int) -> int:
         """See ResidentTier.capacity."""
-        return self._places[table][0].max_rows
+        fingerprint = self._tables.numbered(table).layout.fingerprint
+        return self._cores[fingerprint].max_rows - self._held[fingerprint]
 
     def bytes_for(self, table: int, rows: int) -> int:
         """See ResidentTier.bytes_for."""
@@ -215,17 +233,22 @@ class DramTier:
     def stats(self) -> TierStats:
         """See Tier.stats: `index_bytes`, `row_bytes` and, per layout, `rows_taken` of `max_rows`."""
         cores = self._cores.values()
+        taken = {fingerprint: core.rows_taken - self._held[fingerprint] for fingerprint, core in self._cores.items()}
         return TierStats(
             name=self.name,
-            rows=sum(core.rows_taken for core in cores),
+            rows=sum(taken.values()),
             bytes_used=sum(core.bytes_used for core in cores),
             budget_bytes=self._budget_bytes,
             details={
                 "index_bytes": sum(core.index_bytes for core in cores),
-                "row_bytes": sum(core.rows_taken * core.record_bytes for core in cores),
+                "row_bytes": sum(taken[layout] * core.record_bytes for layout, core in self._cores.items()),
                 "layouts": [
-                    {"record_bytes": core.record_bytes, "rows_taken": core.rows_taken, "max_rows": core.max_rows}
-                    for core in cores
+                    {
+                        "record_bytes": core.record_bytes,
+                        "rows_taken": taken[layout],
+                        "max_rows": core.max_rows - self._held[layout],
+                    }
+                    for layout, core in self._cores.items()
                 ],
             },
         )

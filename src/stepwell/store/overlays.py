@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepwell.errors import ConfigError, StoreError
+from stepwell.errors import ConfigError, StoreError, StoreFull
 from stepwell.store.contents import Editor
 from stepwell.store.dram import SHARDS, DramTier
 from stepwell.store.epochs import Epochs, Overlay
@@ -110,12 +110,29 @@ class Overlays:
         if len(ids) == 0:
             return
         core, _ = self._top.core(table.number)
-        spare = self._spare.get(table.number)
-        number = spare.pop() if spare else self._top.add_index(table)
+        deadline = time.monotonic() + _ROOM_WAIT_S
+        number = self._take_index(table, deadline)
         overlay.indexes[table.number] = (core, number)
         with self._lock:
-            self._placement.make_room(table, len(ids), self._editor.now, time.monotonic() + _ROOM_WAIT_S)
+            # One slot stays free: merging moves rows through it, however full the tier is.
+            self._placement.check_fits(table, len(ids) + 1)
+            self._placement.make_room(table, len(ids) + 1, self._editor.now, deadline)
             core.insert_or_assign(number, ids, records, np.empty(len(ids), np.uint8))
+
+    def _take_index(self, table: Table, deadline: float) -> int:
+        """An empty index: one that an overlay had, or a new one if there is room for it."""
+        while True:
+            with self._lock:
+                if self._spare.get(table.number):
+                    return self._spare[table.number].pop()
+                soon = min(deadline, time.monotonic() + _MERGE_TRY_S)
+                try:
+                    self._placement.make_room(table, self._top.rows_for_index(table), self._editor.now, soon)
+                except StoreFull:
+                    if not self._placement.has_below or time.monotonic() >= deadline:
+                        raise
+                else:
+                    return self._top.add_overlay_index(table)
 
     def _merge_table(self, overlay: Overlay, table: Table) -> None:
         if table.number in overlay.erased:
@@ -125,9 +142,14 @@ class Overlays:
             core, number = overlay.indexes[table.number]
             for shard in range(SHARDS):
                 ids, records = core.copy_shard(number, shard, False)
-                if len(ids):
+                while len(ids):
                     with self._lock:
-                        self._editor.assign(table, ids, records, _ROOM_WAIT_S)
+                        n = max(1, self._placement.rows_at_hand(table))
+                        self._editor.assign(table, ids[:n], records[:n], _ROOM_WAIT_S)
+                        # A reader who misses a row here from now on finds it in the tiers.
+                        core.erase(number, ids[:n], np.empty(len(ids[:n]), np.uint8))
+                        self._lock.notify_all()
+                    ids, records = ids[n:], records[n:]
 
     def _give_back(self, overlay: Overlay) -> None:
         for table, (core, number) in overlay.indexes.items():

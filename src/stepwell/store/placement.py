@@ -101,11 +101,23 @@ class Placement:
             if left <= 0 or not self._changed.wait(left):
                 raise StoreFull(
                     f"table {table.spec.name!r} needs room for {rows} rows of {table.layout.record_bytes} bytes and "
-                    f"every one of {self._top.capacity(table.number)} slots is pinned by batches in flight: unpin "
-                    "them, use fewer batches at once, or raise dram_bytes"
+                    f"every one of {self._top.capacity(table.number)} slots is pinned by batches in flight or held "
+                    "by deltas that readers keep from being merged: unpin them, use fewer at once, or raise dram_bytes"
                 )
             waited = True
         return waited
+
+    @property
+    def has_below(self) -> bool:
+        """Whether rows can leave for a tier below."""
+        return self._below is not None
+
+    def rows_at_hand(self, table: Table) -> int:
+        """Slots of the table's layout that are free or that rows could leave now, pins aside."""
+        rows = self._top.rows_left(table.number)
+        if self._below is not None:
+            rows += sum(self._top.num_rows(member.number) for member in self._layouts[table.layout.fingerprint])
+        return rows
 
     def evict(self, table: Table, want: int, now: int) -> int:
         """Send about `want` rows of the table's layout down, from its tables by their sizes; how many left.
