@@ -23,8 +23,9 @@ LAYERS = [  # lowest first; names on one line are siblings and never import each
 CORE_LAYERS = [  # the same for native/; "stepwell" is native/include/stepwell, the public headers
     {"stepwell"},
     {"util"},
-    {"io", "rows"},
+    {"io", "rows", "text"},
     {"dram", "ssd"},
+    {"sparse"},
     {"bindings"},
 ]
 TEST_FOLDER = "tests"  # native/tests: what the core's tests share; it may use everything, and only tests may use it

@@ -1,0 +1,1 @@
+"""Samples in, Batch out. Knows nothing of stores or models."""
