@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
-CHECKED := src tests benchmarks tools
+CHECKED := src tests benchmarks tools recipes
 CORE_SOURCES := $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name CMakeLists.txt 2>/dev/null)
 BENCHES := $(basename $(notdir $(shell grep -l '^if __name__ ==' benchmarks/*.py 2>/dev/null)))
 # ThreadSanitizer fails at start where the kernel randomises more address bits than it knows.

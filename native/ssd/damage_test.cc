@@ -11,7 +11,7 @@
 #include "io/env_faulty.h"
 #include "ssd/format.h"
 #include "ssd/ssd_log.h"
-#include "ssd/test_dir.h"
+#include "ssd/dir_test.h"
 
 using namespace stepwell;
 using namespace stepwell::ssd_test;

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "ssd/ssd_log.h"
-#include "ssd/test_dir.h"
+#include "ssd/dir_test.h"
 
 using namespace stepwell;
 using namespace stepwell::ssd_test;

@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "ssd/test_dir.h"
+#include "ssd/dir_test.h"
 #include "tests/check.h"
 
 using namespace stepwell;
