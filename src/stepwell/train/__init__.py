@@ -1,0 +1,1 @@
+"""Training on one machine: the pipeline, the trainer, its configuration and its metrics."""
