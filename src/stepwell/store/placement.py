@@ -137,6 +137,12 @@ class Placement:
         self._counters["evicted"] += left
         return left
 
+    def evict_ahead(self, table: Table, now: int) -> int:
+        """Keep a share of the slots of the table's layout free; how many rows left. REQUIRES: the store's lock."""
+        keep = self._top.capacity(table.number) // _EXTRA_SHARE
+        short = keep - self._top.rows_left(table.number)
+        return self.evict(table, short, now) if self._below is not None and short > 0 else 0
+
     def flush(self) -> None:
         """Make the tier below hold every committed row as it is. REQUIRES: the store's lock is held."""
         for table in self._tables:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepwell.errors import ConfigError, UnknownTable
+from stepwell.native import InitProgram, draw_weights
 from stepwell.rows import RowLayout, TableSpec
 
 I64 = npt.NDArray[np.int64]
@@ -84,6 +85,17 @@ class Tables:
     def shares(self, budget_bytes: int) -> dict[int, int]:
         """Layout fingerprint -> its part of a budget."""
         return {fingerprint: int(budget_bytes * part) for fingerprint, part in self.fractions().items()}
+
+
+def first_records(table: Table, ids: I64) -> U8:
+    """uint8 [n, record_bytes]: rows as they are born, not committed."""
+    records = np.tile(table.spec.initial_record(), (len(ids), 1))
+    program = table.spec.initializer.program(table.spec.dim)
+    weights = np.empty((len(ids), table.layout.views(records).weight.itemsize * table.spec.dim), np.uint8)
+    native = InitProgram(program.kind, program.scale, program.a, program.b, program.constant)
+    draw_weights(native, table.key, ids, table.spec.dim, table.layout.weight_dtype_code, weights)
+    records[:, : weights.shape[1]] = weights
+    return records
 
 
 def check_ids(ids: Any) -> I64:

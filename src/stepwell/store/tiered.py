@@ -7,7 +7,7 @@ does can be read before. Every method may be called from any thread.
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,9 @@ from stepwell.store.epochs import Epochs, View
 from stepwell.store.overlays import Delta, Overlays
 from stepwell.store.placement import Placement
 from stepwell.store.ssd import SsdTier
+from stepwell.store.step_rows import RowCopies, StepRows
 from stepwell.store.steps import Steps, Touched
-from stepwell.store.tables import I64, U8, Mask, Table, Tables, check_array, check_ids, check_records
+from stepwell.store.tables import I64, U8, Mask, Table, Tables, check_array, check_ids, check_records, first_records
 from stepwell.store.tier import Tier, TierStats
 
 _WAIT_S = 600.0  # for pins of other batches; a pipeline that stands still for ten minutes is stuck
@@ -152,6 +153,60 @@ class TieredStore:
         records, there = self._trained().read(found.number, ids)
         return Rows(records, there, found.layout)
 
+    def fetch(
+        self, steps: Iterable[tuple[int, Mapping[str, I64]]], *, timeout_s: float = _WAIT_S
+    ) -> Iterator[StepRows]:
+        """Place and pin whole steps, ids that are new with first values; yields each step as soon as it is pinned.
+
+        REQUIRES: steps rise; a table's ids are unique. What is not in DRAM is read from below for all steps together,
+        once. A step waits for other steps' pins (counted) holding none itself, so take each step from the iterator
+        and let earlier ones commit meanwhile. A step that can never fit is BudgetTooSmall.
+        """
+        wanted = [(step, {name: check_ids(ids) for name, ids in tables.items()}) for step, tables in steps]
+        return self._fetch(wanted, timeout_s)
+
+    def read_rows(self, ids: Mapping[str, I64], *, epoch: int | None = None) -> RowCopies:
+        """Copies of committed rows of several tables, first values where there is none. Changes nothing."""
+        tables = [self._table(name) for name in ids]
+        records: dict[str, U8] = {}
+        found = []
+        with self._epochs.reading(epoch) as view:
+            for table, wanted in zip(tables, ids.values(), strict=True):
+                some, there = self._read(table.number, check_ids(wanted), view)
+                absent = np.flatnonzero(~there)
+                some[absent] = first_records(table, wanted[absent])
+                records[table.spec.name] = some
+                found.append(there)
+        addresses = [
+            np.uint64(some.ctypes.data) + np.arange(len(some), dtype=np.uint64) * np.uint64(some.shape[1])
+            for some in records.values()
+        ]
+        return RowCopies(
+            tables=tuple(ids),
+            starts=np.cumsum([0, *map(len, found)], dtype=np.int64),
+            found=np.concatenate([np.empty(0, np.bool_), *found]),
+            addresses=np.concatenate([np.empty(0, np.uint64), *addresses]),
+            records=records,
+        )
+
+    def _fetch(self, wanted: list[tuple[int, dict[str, I64]]], timeout_s: float) -> Iterator[StepRows]:
+        for step, tables in wanted:
+            slots, addresses = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+            for name, ids in tables.items():
+                table = self._table(name)
+                self._touch(table, np.unique(ids), step, insert=True, timeout_s=timeout_s)
+                core, _ = self._trained().core(table.number)
+                slots.append(self._trained().find_slots(table.number, ids, pin=False))
+                addresses.append(np.uint64(core.base) + slots[-1].astype(np.uint64) * np.uint64(core.record_bytes))
+            yield StepRows(
+                step=step,
+                tables=tuple(tables),
+                starts=np.cumsum([0, *map(len, tables.values())], dtype=np.int64),
+                ids=np.concatenate([np.empty(0, np.int64), *tables.values()]),
+                slots=np.concatenate(slots).astype(np.uint32),
+                addresses=np.concatenate(addresses),
+            )
+
     def pin(self, table: str, ids: I64, *, step: int | None = None, timeout_s: float = _WAIT_S) -> I64:
         """Slots in batch order, each pinned once per position: the rows stay where they are until `unpin`.
 
@@ -249,6 +304,15 @@ class TieredStore:
         self._trained()
         with self._lock:
             return self._placement.evict(self._table(table), rows, self._steps.committed)
+
+    def evict_ahead(self) -> int:
+        """Send rows down that should leave, so that the next steps fetched find room; how many went."""
+        self._trained()
+        went = 0
+        for members in self.tables.by_layout().values():
+            with self._lock:
+                went += self._placement.evict_ahead(members[0], self._steps.committed)
+        return went
 
     def warm(self, table: str, ids: I64) -> int:
         """Bring rows up into DRAM, as many as have room without evicting others; how many came."""
