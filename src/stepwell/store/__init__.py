@@ -2,11 +2,11 @@
 
 from stepwell.store.config import SsdSettings, StoreConfig
 from stepwell.store.overlays import Delta
+from stepwell.store.results import RowCopies, Rows, StepRows, StoreStats
 from stepwell.store.snapshot import restore, snapshot
-from stepwell.store.step_rows import RowCopies, StepRows
 from stepwell.store.steps import Touched
 from stepwell.store.tier import ResidentTier, Tier, TierStats
-from stepwell.store.tiered import Rows, StoreStats, TieredStore
+from stepwell.store.tiered import TieredStore
 
 __all__ = [
     "Delta",

@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from stepwell.errors import ConfigError, StoreClosed
 from stepwell.native import FaultyEnv, ThreadPool
-from stepwell.rows import RowLayout, RowViews, decode_weights, encode_weights
+from stepwell.rows import encode_weights
 from stepwell.store import manifest
 from stepwell.store.config import Mode, StoreConfig
 from stepwell.store.contents import Contents, Editor
@@ -26,43 +25,13 @@ from stepwell.store.dram import DramTier
 from stepwell.store.epochs import Epochs, View
 from stepwell.store.overlays import Delta, Overlays
 from stepwell.store.placement import Placement
+from stepwell.store.results import RowCopies, Rows, StepRows, StoreStats
 from stepwell.store.ssd import SsdTier
-from stepwell.store.step_rows import RowCopies, StepRows
 from stepwell.store.steps import Steps, Touched
 from stepwell.store.tables import I64, U8, Mask, Table, Tables, check_array, check_ids, check_records, first_records
-from stepwell.store.tier import Tier, TierStats
+from stepwell.store.tier import Tier
 
 _WAIT_S = 600.0  # for pins of other batches; a pipeline that stands still for ten minutes is stuck
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A batch of rows, copied out. Absent rows are zero and not `found`."""
-
-    records: U8  # [n, record_bytes]
-    found: Mask  # [n]
-    layout: RowLayout
-
-    @property
-    def weights(self) -> npt.NDArray[np.float32]:
-        """float32 [n, dim]."""
-        return decode_weights(self.views.weight, self.layout.weight_dtype)
-
-    @property
-    def views(self) -> RowViews:
-        """Weights as stored, state, counts and last steps, as views of `records`."""
-        return self.layout.views(self.records)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStats:
-    """A store at one moment."""
-
-    step: int
-    epoch: int
-    rows: dict[str, int]  # live rows by table, as of `step`
-    tiers: tuple[TierStats, ...]
-    counters: dict[str, int]
 
 
 class TieredStore:
