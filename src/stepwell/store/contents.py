@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stepwell.errors import StoreError
 from stepwell.rows import LFU
 from stepwell.store.dram import DramTier
 from stepwell.store.expiry import least_frequent
@@ -83,7 +84,11 @@ class Editor(Contents):
         return self._steps.committed
 
     def assign(self, table: Table, ids: I64, records: U8, timeout_s: float) -> None:
-        """Write whole records; of equal ids the last wins."""
+        """Write whole records; of equal ids the last wins.
+
+        Over a tier below, a batch of more than a quarter of the slots goes in parts: an error's note says how many
+        rows were written before it. A part is written as a whole or not at all.
+        """
         last = np.flatnonzero(first_of_each(ids[::-1]))
         keep = np.sort(len(ids) - 1 - last)
         part = max(1, self._resident.capacity(table.number) // 4)
@@ -91,18 +96,25 @@ class Editor(Contents):
             part = max(1, len(keep))
         for start in range(0, len(keep), part):
             chosen = keep[start : start + part]
-            some, new = np.ascontiguousarray(ids[chosen]), np.ascontiguousarray(records[chosen])
-            deadline = time.monotonic() + timeout_s
-            while True:  # making room can send rows of this very batch down
-                absent = int((self._resident.find_slots(table.number, some, pin=False) < 0).sum())
-                if self._resident.rows_left(table.number) >= absent:
-                    break
-                self._placement.make_room(table, absent, self._steps.committed, deadline)
-            before, there = self.read(table.number, some)
-            self._resident.insert_or_assign(table.number, some, new)
-            old_steps = table.layout.views(before).last_step
-            self._steps.expiries[table.number].remove(some[there], old_steps[there])
-            self._steps.added(table, some, table.layout.views(new).last_step)
+            try:
+                self._assign_part(table, np.ascontiguousarray(ids[chosen]), records[chosen], timeout_s)
+            except StoreError as error:
+                if start:
+                    error.add_note(f"{start} of {len(keep)} rows were written before that")
+                raise
+
+    def _assign_part(self, table: Table, ids: I64, records: U8, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:  # making room can send rows of this very batch down
+            absent = int((self._resident.find_slots(table.number, ids, pin=False) < 0).sum())
+            if self._resident.rows_left(table.number) >= absent:
+                break
+            self._placement.make_room(table, absent, self._steps.committed, deadline)
+        before, there = self.read(table.number, ids)
+        self._resident.insert_or_assign(table.number, ids, np.ascontiguousarray(records))
+        old_steps = table.layout.views(before).last_step
+        self._steps.expiries[table.number].remove(ids[there], old_steps[there])
+        self._steps.added(table, ids, table.layout.views(records).last_step)
 
     def erase(self, table: Table, ids: I64) -> Mask:
         """Remove rows from every tier; True at the first position of each id that was there."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stepwell.errors import ConfigError, StoreClosed
+from stepwell.errors import ConfigError, StoreClosed, StoreIOError
 from stepwell.native import FaultyEnv, ThreadPool
 from stepwell.rows import encode_weights
 from stepwell.store import manifest
@@ -55,7 +55,7 @@ class TieredStore:
         self._top: DramTier | None = None
         try:
             if config.ssd_directory:
-                Path(config.ssd_directory).mkdir(parents=True, exist_ok=True)
+                _make_directory(config.ssd_directory)
                 self._below = SsdTier(
                     self.tables, config.ssd_directory, config.ssd_bytes, config.ssd, self._pool, env=env
                 )
@@ -478,3 +478,12 @@ class TieredStore:
                     expiry.add(ids, table.layout.views(records).last_step)
             elif self._below is not None:
                 expiry.live = self._below.num_rows(table.number)
+
+
+def _make_directory(directory: str) -> None:
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreIOError(
+            f"ssd_directory {directory!r} could not be made ({error.strerror}); name another one"
+        ) from error
