@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -147,20 +147,42 @@ def test_an_exception_ends_the_run_after_the_items_before_it(
     assert alive() == []
 
 
-@pytest.mark.parametrize("depth", [4, 5])
+@pytest.mark.parametrize("depth", [1, 4, 5])
 @pytest.mark.parametrize("at", range(1, 9))
-def test_a_failed_window_goes_item_by_item(depth: int, at: int) -> None:
+def test_items_of_a_window_before_the_failed_one_go_on(depth: int, at: int) -> None:
     seen: list[Any] = []
 
-    def shape(step: int, items: list[Any]) -> list[Any]:
-        if any(item[0] == at for item in items):
-            raise StoreFull("no room")
-        return items
+    def shape(step: int, items: list[Any]) -> Iterator[Any]:
+        for item in items:
+            if item[0] == at:
+                raise StoreFull("no room")
+            yield item
 
     with pytest.raises(StoreFull) as caught:
         Pipeline(stages(50, seen, shape=Stage(name="shape", run=shape, window=4)), depth=depth).run()
     assert caught.value.__notes__ == [f"in stage 'shape', step {at}"]
     assert [step for step, _ in seen] == list(range(1, at))
+
+
+def test_an_item_of_a_window_goes_on_before_the_next_is_made() -> None:
+    used = threading.Semaphore(0)
+
+    def shape(step: int, items: list[Any]) -> Iterator[Any]:
+        for i, item in enumerate(items):
+            assert i == 0 or used.acquire(
+                timeout=60
+            )  # as when a step's rows have room only once the one before is done
+            yield item
+
+    def use(step: int, item: Any) -> Any:
+        used.release()
+        return item
+
+    replaced = {
+        "shape": Stage(name="shape", run=shape, window=3),
+        "use": Stage(name="use", run=use, here=True),
+    }
+    assert Pipeline(stages(7, [], **replaced), depth=6).run() == 7
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

@@ -20,7 +20,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Final
 
-from stepwell.errors import ConfigError, StepwellError
+from stepwell.errors import ConfigError
 from stepwell.telemetry import Spans
 
 END: Final = object()  # what the first stage gives when there are no more items
@@ -37,9 +37,9 @@ class Stage:
 
     `run(step, item)` gives the item for the next stage; the first stage gets None and gives END when there are no more.
     With `window` > 1, `run(first step, items)` gets a list of that many items of consecutive steps (fewer at the end)
-    and gives a list; a window that raised a StepwellError is run again item by item, so that the items before the
-    failed one go on. `interrupt` is called, from the calling thread, when the run ends early: a `run` that waits for
-    later stages must raise, and none may wait from then on.
+    and gives an iterator over their results; each goes on as soon as it is there. `interrupt` is called, from the
+    calling thread, when the run ends early: a `run` that waits for later stages must raise, and none may wait from
+    then on.
     """
 
     name: str
@@ -91,9 +91,28 @@ class _Station:
             if self._spans is not None:
                 self._spans.record(self.stage.name, step, started, ended)
 
-    def work_alone(self, step: int, item: Any) -> Any:
-        """Run the stage on one item, whatever its window."""
-        return self.work(step, item) if self.stage.window == 1 else self.work(step, [item])[0]
+    def work_window(self, window: list[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+        """Run the stage on a window, each result timed; a window of a stage that has none is one item."""
+        if self.stage.window == 1:
+            [(step, item)] = window
+            yield step, self.work(step, item)
+            return
+        results: Iterator[Any] = iter(())
+        for i, (step, _) in enumerate(window):
+            started = perf_counter()
+            try:
+                if i == 0:
+                    results = iter(self.stage.run(step, [item for _, item in window]))
+                result = next(results)
+            except BaseException as error:
+                _say_where(error, self.stage.name, step)
+                raise
+            finally:
+                ended = perf_counter()
+                self.busy_s += ended - started
+                if self._spans is not None:
+                    self._spans.record(self.stage.name, step, started, ended)
+            yield step, result
 
 
 class Pipeline:
@@ -149,7 +168,7 @@ class Pipeline:
         while not self._stopping:
             item: Any = None
             for station in self._stations:
-                item = station.work_alone(step, item)
+                [(_, item)] = station.work_window([(step, item)])
                 if item is END:
                     return step - 1
             step += 1
@@ -238,7 +257,7 @@ class Pipeline:
                 if self._stopping:
                     window = []
                 elif len(window) == station.stage.window or (end is not None and window):
-                    for done in _through(station, window):
+                    for done in station.work_window(window):
                         onward.put(done)
                     window = []
         except BaseException as error:  # likewise
@@ -290,21 +309,6 @@ class Pipeline:
     def _raise_interrupt(self) -> None:
         if self._interrupted:
             raise KeyboardInterrupt
-
-
-def _through(station: _Station, window: list[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """What the stage makes of a window; of one that raises, what it makes of the items before the failed one."""
-    steps = [step for step, _ in window]
-    if len(window) > 1:
-        try:
-            items = station.work(steps[0], [item for _, item in window])
-        except StepwellError:
-            pass
-        else:
-            yield from zip(steps, items, strict=True)
-            return
-    for step, item in window:
-        yield step, station.work_alone(step, item)
 
 
 def _say_where(error: BaseException, stage: str, step: int) -> None:
