@@ -33,6 +33,7 @@ class Placement:
         self._changed = changed
         self._counters = counters
         self._layouts = tables.by_layout()
+        self._gave_up = False
 
     def place(self, table: Table, ids: I64, *, insert: bool, now: int, timeout_s: float) -> I64:
         """Slots of unique ids, each with one pin more; absent ids are placed with first values, or -1."""
@@ -98,7 +99,7 @@ class Placement:
                 continue
             self._counters["waits_for_pins"] += 1
             left = deadline - time.monotonic()
-            if left <= 0 or not self._changed.wait(left):
+            if self._gave_up or left <= 0 or not self._changed.wait(left) or self._gave_up:
                 raise StoreFull(
                     f"table {table.spec.name!r} needs room for {rows} rows of {table.layout.record_bytes} bytes and "
                     f"every one of {self._top.capacity(table.number)} slots is pinned by batches in flight or held "
@@ -106,6 +107,11 @@ class Placement:
                 )
             waited = True
         return waited
+
+    def give_up(self) -> None:
+        """Who waits for room, now or from now on, gets StoreFull. REQUIRES: the store's lock is held."""
+        self._gave_up = True
+        self._changed.notify_all()
 
     @property
     def has_below(self) -> bool:

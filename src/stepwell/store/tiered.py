@@ -218,6 +218,12 @@ class TieredStore:
             self._cursor = cursor
             self._lock.notify_all()
 
+    def stop_waiting(self) -> None:
+        """No more steps will commit: whoever waits for the pins of one, now or later, gets StoreFull at once."""
+        self._trained()
+        with self._lock:
+            self._placement.give_up()
+
     @property
     def step(self) -> int:
         """The last step that has committed."""
