@@ -27,12 +27,17 @@ class SideSpec(Config):
 
     dense: int = 0  # columns
     pooled: tuple[int, ...] = ()  # the dim of each pooled feature, in order
+    pooled_names: tuple[str, ...] = ()  # their names; may be left out where no model asks for a feature by name
     sequences: tuple[SequenceSpec, ...] = ()
 
     def __post_init__(self) -> None:
         self._require_int("dense", 0, 1 << 20)
         self._require_tuple_of("pooled", int)
         self._require(all(dim > 0 for dim in self.pooled), "pooled", "dims of at least 1")
+        self._require_tuple_of("pooled_names", str)
+        num_names = len(self.pooled_names)
+        self._require(num_names in {0, len(self.pooled)}, "pooled_names", f"none, or {len(self.pooled)} as in pooled")
+        self._require(len(set(self.pooled_names)) == num_names, "pooled_names", "names that differ")
         self._require_tuple_of("sequences", SequenceSpec)
 
 
