@@ -70,6 +70,7 @@ NB_MODULE(_core, module) {
       .def_prop_ro("num_threads", &ThreadPool::num_threads);
   BindRows(module);
   BindDram(module);
+  BindFeatures(module);
   BindSsd(module);
 }
 

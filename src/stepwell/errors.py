@@ -3,6 +3,8 @@
 StepwellError
 ├── ConfigError (ValueError)         a setting, spec or argument that cannot work; nothing was changed
 │   └── BudgetTooSmall               a tier's budget cannot hold what was asked; names the bytes needed
+├── DataError                        raw data is not what was declared; names file, row and column
+│   └── BadRows                      some rows are to blame, by number in `rows`; the others can be used
 ├── StoreError
 │   ├── UnknownTable (KeyError)      a table name that the store does not have
 │   ├── StoreFull                    the last tier is full and no expiry policy makes room; nothing was changed
@@ -30,6 +32,18 @@ class ConfigError(StepwellError, ValueError):
 
 class BudgetTooSmall(ConfigError):
     """A tier's budget cannot hold what was asked of it."""
+
+
+class DataError(StepwellError):
+    """Raw data that is not what was declared."""
+
+
+class BadRows(DataError):
+    """Some rows of a block are to blame; the others can be used."""
+
+    def __init__(self, message: str, rows: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.rows = rows  # within the block that was read, rising
 
 
 class StoreError(StepwellError):

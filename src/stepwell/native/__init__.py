@@ -11,10 +11,12 @@ except ImportError as error:
     ) from error
 
 from stepwell.native._core import (
+    DenseRule,
     DramTable,
     ExpiryRule,
     FaultyEnv,
     InitProgram,
+    JaggedParts,
     SsdLog,
     ThreadPool,
     build_info,
@@ -22,15 +24,21 @@ from stepwell.native._core import (
     count_ids,
     draw_admission,
     draw_weights,
+    hash_columns,
+    hash_strings,
     mix64,
+    parse_hex,
     read_ssd_format,
+    transform_dense,
 )
 
 __all__ = [
+    "DenseRule",
     "DramTable",
     "ExpiryRule",
     "FaultyEnv",
     "InitProgram",
+    "JaggedParts",
     "SsdLog",
     "ThreadPool",
     "_core",
@@ -39,6 +47,10 @@ __all__ = [
     "count_ids",
     "draw_admission",
     "draw_weights",
+    "hash_columns",
+    "hash_strings",
     "mix64",
+    "parse_hex",
     "read_ssd_format",
+    "transform_dense",
 ]

@@ -10,6 +10,7 @@ _U64 = npt.NDArray[np.uint64]
 _U32 = npt.NDArray[np.uint32]
 _U16 = npt.NDArray[np.uint16]
 _U8 = npt.NDArray[np.uint8]
+_F32 = npt.NDArray[np.float32]
 
 class BuildInfo(TypedDict):
     optimized: bool
@@ -23,6 +24,20 @@ def count_ids(counters: _U16, width: int, ids: _I64, counts: _U16, /) -> None: .
 def mix64(ids: _I64, keys: _U64, /) -> None: ...
 def check_ssd_dir(directory: str, repair: bool) -> dict[str, Any]: ...
 def read_ssd_format(directory: str, /) -> dict[str, int]: ...
+def hash_strings(data: _U8, offsets: _I64, ids: _I64, pool: ThreadPool | None = None) -> None: ...
+def parse_hex(
+    data: _U8, offsets: _I64, wanted: _U8 | None, ids: _I64, bad: _U8, pool: ThreadPool | None = None
+) -> int: ...
+def hash_columns(columns: list[_I64], ids: _I64, pool: ThreadPool | None = None) -> None: ...
+def transform_dense(
+    values: npt.NDArray[Any],
+    present: _U8 | None,
+    rule: DenseRule,
+    out: _F32,
+    column: int,
+    bad: _U8,
+    pool: ThreadPool | None = None,
+) -> int: ...
 
 class ThreadPool:
     def __init__(self, num_threads: int) -> None: ...
@@ -31,6 +46,25 @@ class ThreadPool:
 
 class InitProgram:
     def __init__(self, kind: int, scale: float, a: int, b: int, constant: float) -> None: ...
+
+class DenseRule:
+    def __init__(self, missing: float, log1p: bool, mean: float, std: float, low: float, high: float) -> None: ...
+
+class JaggedParts:
+    def __init__(self, num_rows: int) -> None: ...
+    def add(
+        self,
+        values: _I64,
+        offsets: _I64 | None,
+        present: _U8 | None,
+        weights: _F32 | None,
+        fill: int | None,
+        max_len: int,
+        keep: int,
+    ) -> int: ...
+    @property
+    def num_ids(self) -> int: ...
+    def pack(self, values: _I64, offsets: _I64, weights: _F32 | None, pool: ThreadPool | None = None) -> None: ...
 
 class ExpiryRule:
     def __init__(self, live_from_step: int = 0, tie_class: int = 0) -> None: ...
