@@ -42,13 +42,13 @@ class Config:
         """Check the class once. Not in `__init_subclass__`: `slots=True` makes a second class after that has run."""
         _check_class(cls)
         if _is_abstract(cls):
-            raise ConfigError(f"{cls.__name__} is a base: expected one of {sorted(_concrete_classes([cls]))}")
+            raise ConfigError(f"{cls.__name__} is a base: expected one of {sorted(concrete_classes([cls]))}")
         return super().__new__(cls)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values, "kind" first."""
         encoded: dict[str, Any] = {"kind": type(self).__name__}
-        for name in _hints(type(self)):
+        for name in field_types(type(self)):
             encoded[name] = _encode(getattr(self, name), f"{type(self).__name__}.{name}")
         return encoded
 
@@ -73,7 +73,7 @@ class Config:
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked again."""
-        _reject_unknown(changes, list(_hints(type(self))), type(self).__name__)
+        _reject_unknown(changes, list(field_types(type(self))), type(self).__name__)
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     # For __post_init__. `super().__post_init__()` does not work in a slotted dataclass on Python < 3.14; there is none.
@@ -136,7 +136,8 @@ def _is_slotted(cls: type) -> bool:
     return "__slots__" in cls.__dict__ and getattr(cls, "__dictoffset__", 0) == 0
 
 
-def _hints(cls: type[Config]) -> dict[str, Any]:
+def field_types(cls: type[Config]) -> dict[str, Any]:
+    """Each field's type as it is annotated, in the order of declaration."""
     if cls not in _hints_of:
         _check_class(cls)
         hints = typing.get_type_hints(cls)
@@ -210,7 +211,7 @@ def _decode_union(value: Any, options: tuple[Any, ...], where: str) -> Any:
 
 
 def _decode_config(encoded: Any, bases: list[type[Config]], where: str) -> Any:
-    classes = _concrete_classes(bases)
+    classes = concrete_classes(bases)
     if not isinstance(encoded, Mapping):
         expected = " or ".join(sorted(classes)) or bases[0].__name__
         raise ConfigError(f"{where}: found {encoded!r}, expected an object ({expected})")
@@ -225,7 +226,7 @@ def _decode_config(encoded: Any, bases: list[type[Config]], where: str) -> Any:
         cls = bases[0]
     else:
         raise ConfigError(f"{where}: found no 'kind', expected one of {sorted(classes)}")
-    hints = _hints(cls)
+    hints = field_types(cls)
     given = {key: value for key, value in encoded.items() if key != "kind"}
     _reject_unknown(given, list(hints), where)
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
@@ -235,7 +236,7 @@ def _decode_config(encoded: Any, bases: list[type[Config]], where: str) -> Any:
     return cls(**{name: _decode(value, hints[name], f"{where}.{name}") for name, value in given.items()})
 
 
-def _concrete_classes(bases: list[type[Config]]) -> dict[str, type[Config]]:
+def concrete_classes(bases: list[type[Config]]) -> dict[str, type[Config]]:
     """Every class that can be made for a field of these classes, by name."""
     found: dict[str, type[Config]] = {}
     todo = list(bases)
