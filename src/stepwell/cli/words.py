@@ -1,5 +1,12 @@
 """Numbers as people read them."""
 
+FIGURES = (  # of an evaluation, in the order in which they are shown
+    ("AUC", "auc"),
+    ("NE", "normalised_entropy"),
+    ("log loss", "log_loss"),
+    ("calibration", "calibration"),
+    ("grouped AUC", "grouped_auc"),
+)
 _COUNTS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -29,3 +36,13 @@ def in_duration(seconds: float) -> str:
     """0:02:05."""
     whole = max(0, round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def in_figure(value: float | None) -> str:
+    """0.7812, or a dash for what nobody knows."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def in_percent(share: float | None, digits: int = 1) -> str:
+    """91.2%, or a dash for what nobody knows."""
+    return "-" if share is None else f"{100 * share:.{digits}f}%"
