@@ -18,6 +18,7 @@ LAYERS = [  # lowest first; names on one line are siblings and never import each
     {"models", "checkpoint"},
     {"train", "serve"},
     {"deploy"},
+    {"report"},
     {"cli"},
 ]
 CORE_LAYERS = [  # the same for native/; "stepwell" is native/include/stepwell, the public headers

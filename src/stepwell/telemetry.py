@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -158,6 +159,16 @@ def write_chrome_trace(spans: Iterable[Span], path: str | Path) -> None:
         json.dump({"traceEvents": names + events, "displayTimeUnit": "ms"}, out)
 
 
+class _Stderr(logging.Handler):
+    """Writes to what `sys.stderr` is at that moment: a display that redraws itself may stand in for it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr)
+        except Exception:  # what logging asks of a handler
+            self.handleError(record)
+
+
 def setup_logging(level: int = logging.INFO) -> None:
     """Send every logger's records to stderr, in place of handlers that are there. Called by the command line only."""
-    logging.basicConfig(level=level, format=_FORMAT, datefmt="%H:%M:%S", force=True)
+    logging.basicConfig(level=level, format=_FORMAT, datefmt="%H:%M:%S", handlers=[_Stderr()], force=True)

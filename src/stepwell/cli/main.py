@@ -1,23 +1,24 @@
 """Arguments of the command, and the one place where an error becomes an exit status."""
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
 from stepwell import __version__
 from stepwell.cli import demo, store
 from stepwell.errors import StepwellError
+from stepwell.report import write_report
+from stepwell.telemetry import setup_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command: 0 done, 1 it failed or found damage, 2 wrong usage."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     parsed = _parser().parse_args(arguments)
+    setup_logging()
     try:
-        return int(parsed.run(parsed))
+        return int(parsed.run_command(parsed))
     except StepwellError as error:
-        print("\n".join([f"stepwell: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        print("; ".join([f"error: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return 1
     except BrokenPipeError:
         sys.stderr.close()
@@ -32,25 +33,34 @@ def _parser() -> argparse.ArgumentParser:
     shown = commands.add_parser("demo", help="fill a store larger than its memory, read it back, print speeds")
     shown.add_argument("--directory", type=Path, default=Path("demo-store"), help="made and removed (demo-store)")
     shown.add_argument("--rows", type=int, default=1_000_000, help="rows of 272 bytes (1000000)")
-    shown.set_defaults(run=lambda parsed: demo.run(parsed.directory, parsed.rows))
+    shown.set_defaults(run_command=lambda parsed: demo.run(parsed.directory, parsed.rows))
+
+    report = commands.add_parser("report", help="write a run's page of pictures, RUN/report.html")
+    report.add_argument("run", type=Path, metavar="RUN", help="the folder of a run; it may still be going on")
+    report.set_defaults(run_command=_report)
 
     stores = commands.add_parser("store", help="look at a store's directory").add_subparsers(
         required=True, metavar="VERB"
     )
     stats = _store_verb(stores, "stats", "segments, live and stale bytes, rows per table")
-    stats.set_defaults(run=lambda parsed: store.stats(parsed.directory, direct=not parsed.buffered))
+    stats.set_defaults(run_command=lambda parsed: store.stats(parsed.directory, direct=not parsed.buffered))
     check = _store_verb(stores, "check", "verify every record")
     check.add_argument("--repair", action="store_true", help="drop what fails its checksum, and say which")
-    check.set_defaults(run=lambda parsed: store.check(parsed.directory, repair=parsed.repair))
+    check.set_defaults(run_command=lambda parsed: store.check(parsed.directory, repair=parsed.repair))
     get = _store_verb(stores, "get", "print rows", named=True)
     get.set_defaults(
-        run=lambda parsed: store.get(parsed.directory, parsed.table, parsed.ids, direct=not parsed.buffered)
+        run_command=lambda parsed: store.get(parsed.directory, parsed.table, parsed.ids, direct=not parsed.buffered)
     )
     erase = _store_verb(stores, "erase", "remove rows for good, from the files too", named=True)
     erase.set_defaults(
-        run=lambda parsed: store.erase(parsed.directory, parsed.table, parsed.ids, direct=not parsed.buffered)
+        run_command=lambda parsed: store.erase(parsed.directory, parsed.table, parsed.ids, direct=not parsed.buffered)
     )
     return parser
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    print(write_report(parsed.run))
+    return 0
 
 
 def _store_verb(
