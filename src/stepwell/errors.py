@@ -4,7 +4,9 @@ StepwellError
 ├── ConfigError (ValueError)         a setting, spec or argument that cannot work; nothing was changed
 │   └── BudgetTooSmall               a tier's budget cannot hold what was asked; names the bytes needed
 ├── DataError                        raw data is not what was declared; names file, row and column
-│   └── BadRows                      some rows are to blame, by number in `rows`; the others can be used
+│   ├── BadRows                      some rows are to blame, by number in `rows`; the others can be used
+│   ├── ReadProblem                  a file, row or column that a source cannot read
+│   └── ReaderClosed                 a batch asked of a reader that was closed
 ├── StoreError
 │   ├── UnknownTable (KeyError)      a table name that the store does not have
 │   ├── StoreFull                    the last tier is full and no expiry policy makes room; nothing was changed
@@ -44,6 +46,24 @@ class BadRows(DataError):
     def __init__(self, message: str, rows: tuple[int, ...]) -> None:
         super().__init__(message)
         self.rows = rows  # within the block that was read, rising
+
+
+class ReadProblem(DataError):
+    """A file, row or column that a source cannot read.
+
+    `row` counts from 0 and is None where the whole file or column is meant; `column` is empty where the row is.
+    """
+
+    def __init__(self, file: str, row: int | None, column: str, problem: str) -> None:
+        self.file, self.row, self.column, self.problem = file, row, column, problem
+        where = (
+            [file] + ([f"row {row} (from 0)"] if row is not None else []) + ([f"column {column!r}"] if column else [])
+        )
+        super().__init__(f"{', '.join(where)}: {problem}")
+
+
+class ReaderClosed(DataError):
+    """A batch asked of a reader that was closed."""
 
 
 class StoreError(StepwellError):

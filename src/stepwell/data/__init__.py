@@ -1,5 +1,6 @@
 """Samples in, Batch out. Knows nothing of stores or models."""
 
+from stepwell.data.arrays import ArraySource
 from stepwell.data.batch import Batch, Cursor
 from stepwell.data.columns import Column, Columns, Strings
 from stepwell.data.criteo_features import CRITEO_CATS, CRITEO_INTS, CRITEO_LABEL, criteo_features
@@ -13,12 +14,17 @@ from stepwell.data.feature_specs import (
     IdFeature,
     SequenceFeature,
 )
+from stepwell.data.prepare import ReaderConfig
+from stepwell.data.reader import BatchReader
+from stepwell.data.source import Source, Unit
 
 __all__ = [
     "CRITEO_CATS",
     "CRITEO_INTS",
     "CRITEO_LABEL",
+    "ArraySource",
     "Batch",
+    "BatchReader",
     "BinFeature",
     "Column",
     "Columns",
@@ -29,7 +35,10 @@ __all__ = [
     "FeatureSet",
     "FeatureWithIds",
     "IdFeature",
+    "ReaderConfig",
     "SequenceFeature",
+    "Source",
     "Strings",
+    "Unit",
     "criteo_features",
 ]
