@@ -17,6 +17,8 @@ from stepwell.data.feature_specs import (
 from stepwell.data.prepare import ReaderConfig
 from stepwell.data.reader import BatchReader
 from stepwell.data.source import Source, Unit
+from stepwell.data.synthetic import SyntheticSource
+from stepwell.data.teacher import TeacherAuc, expected_auc, teacher_auc
 
 __all__ = [
     "CRITEO_CATS",
@@ -39,6 +41,10 @@ __all__ = [
     "SequenceFeature",
     "Source",
     "Strings",
+    "SyntheticSource",
+    "TeacherAuc",
     "Unit",
     "criteo_features",
+    "expected_auc",
+    "teacher_auc",
 ]

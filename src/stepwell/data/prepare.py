@@ -77,15 +77,13 @@ class Preparation:
             columns = columns.where(~bad)
         while True:
             try:
-                ids, dense = self._features.compute(columns)
-                break
+                return self._samples(columns, *self._features.compute(columns))
             except BadRows as problem:
                 if not skip or not problem.rows:
                     raise
                 good = np.ones(columns.num_rows, np.bool_)
                 good[list(problem.rows)] = False
                 columns = columns.where(good)
-        return self._samples(columns, ids, dense)
 
     def _samples(self, columns: Columns, ids: JaggedIds, dense: F32) -> Samples:
         labels = np.empty((columns.num_rows, len(self._labels)), np.float32)
