@@ -17,6 +17,7 @@ StepwellError
 │   ├── StoreFormatError             another row layout, or a newer format version
 │   ├── StoreClosed                  a verb on a store that was closed
 │   └── TouchedLogTruncated          `touched(since)` reaches back further than the bounded log
+├── ModelFileError                   model.json or dense.safetensors: missing, damaged, or of another model
 └── NativeLibraryError (ImportError) the C++ core is missing or does not match this package
 
 A message names what was found, what was expected and what to do. Context that only a caller knows (table, step,
@@ -107,6 +108,10 @@ class StoreClosed(StoreError):
 
 class TouchedLogTruncated(StoreError):
     """The bounded log of touched ids does not reach back that far."""
+
+
+class ModelFileError(StepwellError):
+    """A saved model's files are missing, damaged, not writable, or do not fit the model."""
 
 
 class NativeLibraryError(StepwellError, ImportError):

@@ -5,6 +5,7 @@ from stepwell.models.dcn import DCNv2
 from stepwell.models.deepfm import DeepFM
 from stepwell.models.din import DIN
 from stepwell.models.dlrm import DLRM
+from stepwell.models.files import SavedModel, load_model, read_model, save_model
 from stepwell.models.mmoe import MMoE
 from stepwell.models.ranking import ModelConfig, RankingModel, gather_users, side_inputs, side_tensors
 from stepwell.models.wide_deep import WideDeep
@@ -21,8 +22,12 @@ __all__ = [
     "MMoE",
     "ModelConfig",
     "RankingModel",
+    "SavedModel",
     "WideDeep",
     "gather_users",
+    "load_model",
+    "read_model",
+    "save_model",
     "side_inputs",
     "side_tensors",
 ]
