@@ -52,6 +52,7 @@ nb::ndarray<nb::numpy, T> ToNumpy(std::vector<T>&& values, std::vector<size_t> s
 void BindRows(nb::module_& module);
 void BindDram(nb::module_& module);
 void BindFeatures(nb::module_& module);
+void BindSparse(nb::module_& module);
 void BindSsd(nb::module_& module);
 
 }  // namespace stepwell::bindings

@@ -17,6 +17,10 @@ from stepwell.native._core import (
     FaultyEnv,
     InitProgram,
     JaggedParts,
+    Routed,
+    SparseFeature,
+    SparsePlan,
+    SparseTable,
     SsdLog,
     ThreadPool,
     build_info,
@@ -31,14 +35,20 @@ from stepwell.native._core import (
     read_ssd_format,
     transform_dense,
 )
+from stepwell.native.sparse import POOLINGS, sparse_table
 
 __all__ = [
+    "POOLINGS",
     "DenseRule",
     "DramTable",
     "ExpiryRule",
     "FaultyEnv",
     "InitProgram",
     "JaggedParts",
+    "Routed",
+    "SparseFeature",
+    "SparsePlan",
+    "SparseTable",
     "SsdLog",
     "ThreadPool",
     "_core",
@@ -52,5 +62,6 @@ __all__ = [
     "mix64",
     "parse_hex",
     "read_ssd_format",
+    "sparse_table",
     "transform_dense",
 ]

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, TypedDict
 
@@ -11,6 +11,7 @@ _U32 = npt.NDArray[np.uint32]
 _U16 = npt.NDArray[np.uint16]
 _U8 = npt.NDArray[np.uint8]
 _F32 = npt.NDArray[np.float32]
+_Array = Any  # a numpy array or a CPU tensor, contiguous
 
 class BuildInfo(TypedDict):
     optimized: bool
@@ -117,6 +118,76 @@ class DramTable:
     def index_bytes(self) -> int: ...
     @property
     def bytes_used(self) -> int: ...
+
+class Routed:
+    def __init__(
+        self,
+        values: _Array,
+        offsets: _Array,
+        feature_tables: _U32,
+        num_tables: int,
+        pool: ThreadPool,
+        occurrences: bool = True,
+    ) -> None: ...
+    @property
+    def ids(self) -> _I64: ...
+    @property
+    def starts(self) -> _I64: ...
+    @property
+    def inverse(self) -> _U32: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def num_unique(self) -> int: ...
+
+class SparseFeature:
+    def __init__(self, table: int, pooling: int, output: int, column: int = 0, max_len: int = 0) -> None: ...
+
+class SparseTable:
+    def __init__(
+        self,
+        *,
+        dim: int,
+        weight_dtype: int,
+        state_offsets: Sequence[int],
+        key: int,
+        kind: int,
+        weight_decay: float = 0.0,
+        max_row_norm_grad: float = 0.0,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        eps: float = 0.0,
+        scale: float = 1.0,
+        beta1: float = 0.0,
+        beta2: float = 0.0,
+        alpha: float = 0.0,
+        beta: float = 0.0,
+        l1: float = 0.0,
+        l2: float = 0.0,
+    ) -> None: ...
+
+class SparsePlan:
+    def __init__(
+        self,
+        features: Sequence[SparseFeature],
+        tables: Sequence[SparseTable],
+        pool: ThreadPool,
+        isa: str = "best",
+    ) -> None: ...
+    def lookup(self, routed: Routed, rows: _U64, weights: _Array | None, outputs: Sequence[_Array]) -> None: ...
+    def sum_gradients(
+        self, routed: Routed, weights: _Array | None, grads: Sequence[_Array], sums: Sequence[_Array]
+    ) -> None: ...
+    def update(
+        self,
+        routed: Routed,
+        rows: _U64,
+        weights: _Array | None,
+        grads: Sequence[_Array],
+        step: int,
+        rates: npt.NDArray[np.float64],
+    ) -> None: ...
+    def update_rows(self, table: int, ids: _I64, rows: _U64, sums: _Array, step: int, rate: float) -> None: ...
 
 class FaultOp(Enum):
     OPEN = 0

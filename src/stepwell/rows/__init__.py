@@ -33,6 +33,7 @@ from stepwell.rows.layout import (
     decode_weights,
     encode_weights,
 )
+from stepwell.rows.occurrences import OCCURRENCES_PER_CHUNK, sum_occurrences
 from stepwell.rows.optimizers import (
     FTRL,
     LAMB,
@@ -72,6 +73,7 @@ __all__ = [
     "LRU",
     "MAX_DIM",
     "NUM_BUCKETS",
+    "OCCURRENCES_PER_CHUNK",
     "SGD",
     "TTL",
     "WEIGHT_DTYPES",
@@ -121,6 +123,7 @@ __all__ = [
     "row_norm",
     "row_sum",
     "stochastic_round_bits",
+    "sum_occurrences",
     "table_key",
     "unmix64",
     "xxh64",

@@ -157,7 +157,7 @@ def _blocks(
 def _column_words(key: int, ids: I64, dim: int, stream: int, c3: int) -> U32:
     """uint32 [n, dim]: column c takes word c % 4 of block c // 4."""
     words = _blocks(key, ids[:, None], np.arange((dim + 3) // 4), stream, c3)
-    return np.stack(words, axis=-1).reshape(len(ids), -1)[:, :dim]
+    return np.stack(words, axis=-1).reshape(len(ids), 4 * ((dim + 3) // 4))[:, :dim]
 
 
 def _sum_of_halves(words: tuple[U32, U32, U32, U32]) -> npt.NDArray[np.int64]:
