@@ -18,6 +18,8 @@ StepwellError
 │   ├── StoreClosed                  a verb on a store that was closed
 │   └── TouchedLogTruncated          `touched(since)` reaches back further than the bounded log
 ├── ModelFileError                   model.json or dense.safetensors: missing, damaged, or of another model
+├── TrainError
+│   └── NotFinite                    a loss or gradient is NaN or infinite; nothing was changed, and the batch is saved
 └── NativeLibraryError (ImportError) the C++ core is missing or does not match this package
 
 A message names what was found, what was expected and what to do. Context that only a caller knows (table, step,
@@ -112,6 +114,14 @@ class TouchedLogTruncated(StoreError):
 
 class ModelFileError(StepwellError):
     """A saved model's files are missing, damaged, not writable, or do not fit the model."""
+
+
+class TrainError(StepwellError):
+    """Training cannot go on; every step that committed stays."""
+
+
+class NotFinite(TrainError):
+    """A loss or gradient is NaN or infinite; the step changed nothing."""
 
 
 class NativeLibraryError(StepwellError, ImportError):

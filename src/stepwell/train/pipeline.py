@@ -129,7 +129,8 @@ class Pipeline:
         self._tokens: SimpleQueue[None] = SimpleQueue()
         self._stopping = False  # items ahead are dropped
         self._source_stopped = False  # no new items; those on their way go through
-        self._interrupted = False
+        self._interrupted = False  # SIGINT came once
+        self._interrupted_between_items = False
         self._late_error: BaseException | None = None  # of a stage after `here`
         self._reported = [(0.0, 0.0, 0, 0)] * len(stages)
 
@@ -140,6 +141,16 @@ class Pipeline:
         """
         self._stopping = True
         self._stations[self._here].queue.put(_WAKE)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the run is about to end early, or has ended."""
+        return self._stopping
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether SIGINT ended the run, between two items."""
+        return self._interrupted_between_items
 
     def report(self) -> dict[str, dict[str, float]]:
         """Per stage, since the last report: seconds busy, seconds waited for something to do, items that waited.
@@ -308,6 +319,7 @@ class Pipeline:
 
     def _raise_interrupt(self) -> None:
         if self._interrupted:
+            self._interrupted_between_items = True
             raise KeyboardInterrupt
 
 
