@@ -219,12 +219,13 @@ class IdIndexShard {
   static void Place(Array& array, uint64_t rest, uint32_t value) {
     const uint64_t home = array.Home(rest);
     uint64_t at = home;
+    array.memory.Touch((home + 1) * sizeof(Line));
     while (array.line(at).used == K) {
       if (array.line(at).spilled != UINT16_MAX) ++array.line(at).spilled;
       if (++at == array.lines) at = 0;
+      array.memory.Touch((at + 1) * sizeof(Line));
     }
     if (at < home) array.wrapped = std::max(array.wrapped, at + 1);
-    array.memory.Touch((std::max(at, home) + 1) * sizeof(Line));
     Line& line = array.line(at);
     line.Put(line.used, rest, value);
     ++line.used;

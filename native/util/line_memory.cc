@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kMapFrom = 64 << 10;      // below, the heap: a mapping would waste up to a page
 constexpr size_t kHugeFrom = 64 << 20;     // from here on half-used huge pages are under 4% of the array
 constexpr size_t kReleaseStep = 64 << 10;  // hand back in steps that pay for the system call
+constexpr size_t kPopulateStep = 64 << 10;  // at most, and at most a 64th of the array beyond a page
 constexpr size_t kPage = 4096;
 constexpr size_t kLine = 128;
 }  // namespace
@@ -58,6 +59,23 @@ void LineMemory::Free() {
   bytes_ = touched_ = released_ = released_end_ = 0;
 }
 
+void LineMemory::Populate(size_t end) {
+  if (!mapped_) {
+    touched_ = end;
+    return;
+  }
+  const size_t pages_end = (bytes_ + kPage - 1) / kPage * kPage;
+  end = std::min((end + std::min(kPopulateStep, bytes_ / 64) + kPage - 1) / kPage * kPage, pages_end);
+#if defined(MADV_POPULATE_WRITE)
+  const bool there = madvise(data_ + touched_, end - touched_, MADV_POPULATE_WRITE) == 0;
+#else
+  const bool there = false;
+#endif
+  // Before Linux 5.14: a zero written to a page of zeros, which nobody has read or written yet.
+  for (size_t at = touched_; !there && at < end; at += kPage) *reinterpret_cast<volatile char*>(data_ + at) = 0;
+  touched_ = end;
+}
+
 void LineMemory::Release(size_t begin, size_t end) {
   if (!mapped_) return;
   begin = std::max((begin + kPage - 1) / kPage * kPage, released_end_);
@@ -70,7 +88,7 @@ void LineMemory::Release(size_t begin, size_t end) {
 
 size_t LineMemory::bytes_used() const {
   if (!mapped_) return bytes_;
-  return std::min((touched_ + kPage - 1) / kPage * kPage, (bytes_ + kPage - 1) / kPage * kPage) - released_;
+  return touched_ - released_;
 }
 
 }  // namespace stepwell
