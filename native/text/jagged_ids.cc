@@ -1,7 +1,6 @@
 #include "text/jagged_ids.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 namespace stepwell {
@@ -64,7 +63,7 @@ void IdColumn::Pack(size_t num_rows, int64_t at, int64_t* values_out, float* wei
   };
   if (offsets == nullptr) {
     if (present == nullptr && weights_out == nullptr) {
-      std::memcpy(values_out, values, num_rows * sizeof(int64_t));
+      std::copy(values, values + num_rows, values_out);
       for (size_t row = 0; row < num_rows; ++row) ends[row] = at + static_cast<int64_t>(row) + 1;
       return;
     }

@@ -9,6 +9,8 @@ import pytest
 
 from stepwell.config import Config
 from stepwell.data import (
+    ArraySource,
+    BatchReader,
     BinFeature,
     Column,
     Columns,
@@ -17,6 +19,7 @@ from stepwell.data import (
     Feature,
     FeatureSet,
     IdFeature,
+    ReaderConfig,
     SequenceFeature,
     Strings,
     criteo_features,
@@ -227,3 +230,27 @@ def test_a_class_of_ones_own_is_refused() -> None:
     assert issubclass(OwnFeature, Config)
     with pytest.raises(ConfigError, match=r"FeatureSet\.features: .* expected a tuple of IdFeature, SequenceFeature"):
         FeatureSet(features=(OwnFeature(name="o", side="user", column="c", table="t"),))
+
+
+def test_a_reader_skips_the_rows_that_any_feature_refuses() -> None:
+    features = FeatureSet(
+        features=(
+            ID.replace(hash="hex"),
+            ID.replace(name="g", column="g", missing="error"),
+            DENSE.replace(columns=("d",)),
+        )
+    )
+    columns = {
+        "c": ["1", "zz", "3", "4", "5", "6"],
+        "g": np.ma.array([1, 2, 3, 4, 5, 6], mask=[0, 0, 0, 1, 0, 0]),
+        "d": np.array([0, 0, 0, 0, math.inf, 6]),
+        "y": np.zeros(6),
+    }
+    config = ReaderConfig(batch_size=6, on_bad_row="skip")
+    with BatchReader(ArraySource(columns=columns), features, ["y"], config) as reader:
+        (batch,) = reader
+    assert batch.ids.values.tolist() == [1, 3, 6, 1, 3, 6] and batch.dense.tolist() == [[0], [0], [6]]
+    assert reader.skipped == 3
+    strict = BatchReader(ArraySource(columns=columns), features, ["y"], config.replace(on_bad_row="raise"))
+    with strict, pytest.raises(BadRows, match=r"row 4: column 'd' holds inf"):
+        next(iter(strict))

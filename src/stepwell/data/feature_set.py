@@ -53,7 +53,7 @@ class FeatureSet(Config):
     @property
     def features_with_ids(self) -> tuple[FeatureWithIds, ...]:
         """In the order of `JaggedIds.features`."""
-        return tuple(feature for feature in self.features if isinstance(feature, FeatureWithIds))
+        return tuple(feature for feature in self.features if type(feature) is not DenseFeature)  # type: ignore[misc]
 
     @property
     def dense_features(self) -> tuple[DenseFeature, ...]:

@@ -78,7 +78,9 @@ class SequenceWorld:
         weights = np.where(age <= _RECENT, 1, _OLD_WEIGHT).astype(np.float32)
         alike: F32 = self._alike.take(categories * np.uint32(_CATEGORIES) + category.take(of)) * weights
         mean = np.add.reduceat(alike, offsets[:-1]) / np.add.reduceat(weights, offsets[:-1])
-        similarity: F32 = (mean.astype(np.float32) - self._similarity_mean) * self._similarity_scale * np.float32(_SIMILARITY**0.5)
+        similarity: F32 = (
+            (mean.astype(np.float32) - self._similarity_mean) * self._similarity_scale * np.float32(_SIMILARITY**0.5)
+        )
         at = self._effects.at(ranks, generations)
         popular: F32 = self._effects.values[at, category] * np.float32((_POPULARITY / 2) ** 0.5)
         popular += self._category_effect.take(category) * np.float32((_POPULARITY / 2) ** 0.5)
