@@ -320,6 +320,11 @@ class TieredStore:
 
     # Whole store
 
+    @property
+    def pool(self) -> ThreadPool:
+        """The threads of every call into the core, for those who compute on the store's rows."""
+        return self._pool
+
     def num_rows(self, table: str) -> int:
         """Live rows as of the last commit (changes by name included)."""
         found = self._table(table)
