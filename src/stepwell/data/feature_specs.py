@@ -40,10 +40,6 @@ class Feature(Config, ABC):
         value = getattr(self, field)
         self._require(isinstance(value, str) and value != "", field, "a name")
 
-    def _check_pooling(self) -> None:
-        pooling = getattr(self, "pooling", None)
-        self._require(pooling in ("sum", "mean"), "pooling", "'sum' or 'mean' (a SequenceFeature is not pooled)")
-
     def _check_hash(self) -> None:
         self._require(getattr(self, "hash", None) in ("none", "hex", "xxh64"), "hash", "'none', 'hex' or 'xxh64'")
 
@@ -81,7 +77,7 @@ class IdFeature(FeatureWithIds):
     def __post_init__(self) -> None:
         self._check_ids()
         self._check_name("column")
-        self._check_pooling()
+        self._require(self.pooling in ("sum", "mean"), "pooling", "'sum' or 'mean' (a SequenceFeature is not pooled)")
         self._check_hash()
         self._require_int("max_ids", 1, MAX_IDS)
         self._require_instance("weights", str)
@@ -123,7 +119,6 @@ class CrossFeature(FeatureWithIds):
     """
 
     features: tuple[str, ...]
-    pooling: Pooling = "sum"
 
     def __post_init__(self) -> None:
         self._check_ids()
@@ -131,7 +126,6 @@ class CrossFeature(FeatureWithIds):
         self._require(
             len(set(self.features)) == len(self.features) >= 2, "features", "names of two or more other features"
         )
-        self._check_pooling()
 
     @property
     def columns_read(self) -> tuple[str, ...]:
@@ -145,7 +139,6 @@ class BinFeature(FeatureWithIds):
 
     column: str
     boundaries: tuple[float, ...]
-    pooling: Pooling = "sum"
 
     def __post_init__(self) -> None:
         self._check_ids()
@@ -154,7 +147,6 @@ class BinFeature(FeatureWithIds):
         ok = _are_finite(found) and len(found) > 0
         ok = ok and all(low < high for low, high in itertools.pairwise(found))
         self._require(ok, "boundaries", "one or more finite numbers, rising")
-        self._check_pooling()
 
     @property
     def columns_read(self) -> tuple[str, ...]:
