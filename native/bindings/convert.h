@@ -54,5 +54,6 @@ void BindDram(nb::module_& module);
 void BindFeatures(nb::module_& module);
 void BindSparse(nb::module_& module);
 void BindSsd(nb::module_& module);
+void BindTsv(nb::module_& module);
 
 }  // namespace stepwell::bindings

@@ -73,6 +73,7 @@ NB_MODULE(_core, module) {
   BindFeatures(module);
   BindSparse(module);
   BindSsd(module);
+  BindTsv(module);
 }
 
 }  // namespace stepwell::bindings

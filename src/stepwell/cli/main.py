@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from stepwell import __version__
-from stepwell.cli import demo, store
+from stepwell.cli import data, demo, store
 from stepwell.errors import StepwellError
 from stepwell.report import write_report
 from stepwell.telemetry import setup_logging
@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--rows", type=int, default=1_000_000, help="rows of 272 bytes (1000000)")
     shown.set_defaults(run_command=lambda parsed: demo.run(parsed.directory, parsed.rows))
 
+    data.add_parser(commands)
     report = commands.add_parser("report", help="write a run's page of pictures, RUN/report.html")
     report.add_argument("run", type=Path, metavar="RUN", help="the folder of a run; it may still be going on")
     report.set_defaults(run_command=_report)

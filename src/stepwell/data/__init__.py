@@ -3,6 +3,7 @@
 from stepwell.data.arrays import ArraySource
 from stepwell.data.batch import Batch, Cursor
 from stepwell.data.columns import Column, Columns, Strings
+from stepwell.data.criteo import CriteoSource
 from stepwell.data.criteo_features import CRITEO_CATS, CRITEO_INTS, CRITEO_LABEL, criteo_features
 from stepwell.data.feature_set import FeatureSet
 from stepwell.data.feature_specs import (
@@ -14,6 +15,7 @@ from stepwell.data.feature_specs import (
     IdFeature,
     SequenceFeature,
 )
+from stepwell.data.parquet import ParquetSource
 from stepwell.data.prepare import ReaderConfig
 from stepwell.data.reader import BatchReader
 from stepwell.data.source import Source, Unit
@@ -30,6 +32,7 @@ __all__ = [
     "BinFeature",
     "Column",
     "Columns",
+    "CriteoSource",
     "CrossFeature",
     "Cursor",
     "DenseFeature",
@@ -37,6 +40,7 @@ __all__ = [
     "FeatureSet",
     "FeatureWithIds",
     "IdFeature",
+    "ParquetSource",
     "ReaderConfig",
     "SequenceFeature",
     "Source",

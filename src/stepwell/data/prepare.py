@@ -1,7 +1,7 @@
 """One unit's columns made into Samples: labels and the columns beside them are checked here, features computed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -72,6 +72,15 @@ class Preparation:
         """Read, check, compute."""
         skip = self._config.on_bad_row == "skip"
         columns = self._source.read(unit, self._wanted, skip_bad_rows=skip)
+        try:
+            return self._made(columns, skip)
+        except (BadRows, ReadProblem):
+            if unit.first_row is not None:
+                raise
+            # Once more, for a message with the row's number in the file.
+            return self._made(replace(columns, origin=(unit.file, self._source.first_row_of(unit))), skip)
+
+    def _made(self, columns: Columns, skip: bool) -> Samples:
         bad = self._bad_rows(columns, raise_first=not skip)
         if bad is not None:
             columns = columns.where(~bad)

@@ -38,6 +38,11 @@ class Source(Config, ABC):
         `Columns.skipped`. A missing column, a wrong type or a damaged file is a ReadProblem in any case.
         """
 
+    def first_row_of(self, unit: Unit) -> int:
+        """The number of the unit's first row in its file. For messages: it may have to read the file to find out."""
+        assert unit.first_row is not None
+        return unit.first_row
+
 
 def digest(units: Sequence[Unit]) -> str:
     """Says whether two lists of units are the same data, wherever the folder lies."""

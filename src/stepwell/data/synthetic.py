@@ -89,6 +89,11 @@ class SyntheticSource(Source):
         return Columns(columns, unit.num_rows, origin=(self._name, start))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Every column, in order."""
+        return tuple(self._block(0, 1))
+
+    @property
     def dense_auc(self) -> float:
         """The expected AUC of the best model that sees no ids, on a sample of rows."""
         return self._world().dense_auc

@@ -11,7 +11,7 @@ from stepwell.data.order import fold_key
 from stepwell.data.teacher import calibrate, expected_auc
 
 _NUM_COUNTS, _NUM_IDS = len(CRITEO_INTS), len(CRITEO_CATS)
-_COUNT_VARIANCE, _ID_VARIANCE, _CROSS_VARIANCE = 0.15, 0.65, 0.20  # shares of the teacher's logit
+_COUNT_VARIANCE, _ID_VARIANCE, _CROSS_VARIANCE = 0.15, 0.75, 0.10  # shares of the teacher's logit
 _CROSSES = ((3, 7), (5, 10), (8, 12), (6, 14))  # pairs of id columns, neither tiny nor huge
 _CROSS_WIDTH = 2
 _CONVERTING = (1, 4, 9, 13, 17)  # id columns that also say whether a click converts
@@ -48,11 +48,11 @@ class CriteoWorld:
         self._calibrate(auc, click_rate)
 
     def _effect_table(self, column: int, use: int) -> EffectTable:
-        return EffectTable(self._spaces[column].law, fold_key((self._seed, column, use)), num_slots=2048, half=150.0)
+        return EffectTable(self._spaces[column].law, fold_key((self._seed, column, use)), num_slots=1024, half=60.0)
 
     def _cross_table(self, column: int, use: int) -> EffectTable:
         key = fold_key((self._seed, column, use))
-        return EffectTable(self._spaces[column].law, key, num_slots=256, half=20.0, width=_CROSS_WIDTH)
+        return EffectTable(self._spaces[column].law, key, num_slots=64, half=5.0, width=_CROSS_WIDTH)
 
     def _calibrate(self, auc: float, click_rate: float) -> None:
         n = _CALIBRATION_ROWS

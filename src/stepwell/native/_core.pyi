@@ -5,6 +5,8 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+_I16 = npt.NDArray[np.int16]
+_I32 = npt.NDArray[np.int32]
 _I64 = npt.NDArray[np.int64]
 _U64 = npt.NDArray[np.uint64]
 _U32 = npt.NDArray[np.uint32]
@@ -29,6 +31,8 @@ def hash_strings(data: _U8, offsets: _I64, ids: _I64, pool: ThreadPool | None = 
 def parse_hex(
     data: _U8, offsets: _I64, wanted: _U8 | None, ids: _I64, bad: _U8, pool: ThreadPool | None = None
 ) -> int: ...
+def count_lines(data: _U8) -> int: ...
+def decode_tsv(data: _U8, kinds: _I32, values: _I64, valid: _U8, bad: _I16, pool: ThreadPool | None = None) -> int: ...
 def hash_columns(columns: list[_I64], ids: _I64, pool: ThreadPool | None = None) -> None: ...
 def transform_dense(
     values: npt.NDArray[Any],
