@@ -1,4 +1,4 @@
-"""Everything at once, small: two tiers, admission, expiry, a pipeline, evaluation. Seconds on a laptop; used by tests."""
+"""Everything at once, small: two tiers, admission, expiry, a pipeline, evaluation. Seconds on a laptop; for tests."""
 
 from stepwell.data import ReaderConfig, SyntheticSource, criteo_features
 from stepwell.models import DLRM
@@ -32,7 +32,7 @@ def debug_cpu() -> TrainConfig:
                 )
                 for feature in features.features_with_ids
             ),
-            dram_bytes=8 << 20,
+            dram_bytes=4_500_000,
             ssd_bytes=1 << 28,
             ssd_directory="rows",
             ssd=SsdSettings(segment_bytes=1 << 20, write_buffer_bytes=1 << 20),

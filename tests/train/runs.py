@@ -1,15 +1,19 @@
 """Small runs over arrays, for the tests of training."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from stepwell.data import ArraySource, DenseFeature, FeatureSet, IdFeature, ReaderConfig, SequenceFeature, Source
 from stepwell.models import DLRM
 from stepwell.rows import AdaGrad, TableSpec
-from stepwell.store import StoreConfig
-from stepwell.train import DenseAdam, Task, TrainConfig
+from stepwell.store import StoreConfig, TieredStore
+from stepwell.train import DenseAdam, Task, TrainConfig, Trainer, open_run
+
+Record = dict[str, Any]
 
 FEATURES = FeatureSet(
     features=(
@@ -63,6 +67,7 @@ def config(rows: int = 1024, **changes: Any) -> TrainConfig:
         "reader": ReaderConfig(batch_size=64),
         "optimizer": DenseAdam(lr=1e-2),
         "log_every": 4,
+        "torch_threads": 1,
     }
     return TrainConfig(**(made | changes))
 
@@ -74,3 +79,29 @@ SEQUENCE_FEATURES = FeatureSet(
         DenseFeature(name="price", side="item", columns=("price",)),
     )
 )
+
+
+def ran(made: TrainConfig, directory: Path | None = None, **kwargs: Any) -> list[Record]:
+    records: list[Record] = []
+    Trainer(made, directory, on_record=records.append, **kwargs).run()
+    return records
+
+
+def of_kind(records: list[Record], kind: str) -> list[Record]:
+    return [record for record in records if record["kind"] == kind]
+
+
+def exported(store: TieredStore) -> dict[str, dict[int, bytes]]:
+    return {
+        spec.name: {
+            int(i): record.tobytes()
+            for ids, records in store.export_batch(spec.name)
+            for i, record in zip(ids, records, strict=True)
+        }
+        for spec in store.config.tables
+    }
+
+
+def parameters_of(run: Path) -> list[Tensor]:
+    with open_run(run) as opened:
+        return list(opened.model.parameters())

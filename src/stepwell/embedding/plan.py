@@ -149,7 +149,8 @@ class Plan:
             for i in self._sequences[side]
         )
         pooled = tuple(self._dims[i] for i in self._pooled[side])
-        return SideSpec(dense=dense, pooled=pooled, sequences=tuple(sequences))
+        names = tuple(self.names[i] for i in self._pooled[side])
+        return SideSpec(dense=dense, pooled=pooled, pooled_names=names, sequences=tuple(sequences))
 
     def _check(self, ids: JaggedIds) -> I64:
         if ids.values.device.type != "cpu":

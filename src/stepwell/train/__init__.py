@@ -2,9 +2,14 @@
 
 from stepwell.train.config import EarlyStop, Task, TrainConfig
 from stepwell.train.dense import DenseAdaGrad, DenseAdam, DenseAdamW, DenseOptimizer, DenseSGD
+from stepwell.train.learner import Learner, Scorer, Work
 from stepwell.train.metrics import BinaryMetrics
+from stepwell.train.opened import Run, evaluate, open_run
 from stepwell.train.pipeline import Pipeline, Stage
 from stepwell.train.schedules import ConstantRate, CosineDecay, LinearDecay, Schedule, StepDecay
+from stepwell.train.stages import five_stages
+from stepwell.train.trainer import Trainer
+from stepwell.train.verify import VerifyReport, verify_exact
 
 __all__ = [
     "BinaryMetrics",
@@ -16,11 +21,21 @@ __all__ = [
     "DenseOptimizer",
     "DenseSGD",
     "EarlyStop",
+    "Learner",
     "LinearDecay",
     "Pipeline",
+    "Run",
     "Schedule",
+    "Scorer",
     "Stage",
     "StepDecay",
     "Task",
     "TrainConfig",
+    "Trainer",
+    "VerifyReport",
+    "Work",
+    "evaluate",
+    "five_stages",
+    "open_run",
+    "verify_exact",
 ]
