@@ -30,7 +30,7 @@ from stepwell.train.pipeline import Pipeline
 from stepwell.train.run_folder import resolved
 from stepwell.train.stages import five_stages
 
-_MOST_DIFFERENCES = 10
+_MOST_DIFFERENCES, _MOST_OF_A_TABLE = 10, 3
 I64 = npt.NDArray[np.int64]
 
 
@@ -194,7 +194,7 @@ class _Differences:
             self.num_rows += len(ids)
             expected = store.find(name, ids)
             wrong = np.flatnonzero((rows.records != expected.records).any(1) | (rows.found != expected.found))
-            for at in wrong[:_MOST_DIFFERENCES]:
+            for at in wrong[:_MOST_OF_A_TABLE]:
                 where = f"step {step}: table {name!r}, id {ids[at]}"
                 if rows.found[at] != expected.found[at]:
                     self._add(f"{where}: found {_there(rows, at)}, expected {_there(expected, at)}")
