@@ -32,7 +32,9 @@ struct LookupArgs {
   const uint64_t* rows = nullptr;    // addresses of records
   const float* weights = nullptr;    // one per position, or null
   uint32_t batch_size = 0;
-  bool one_per_bag = false;
+  // Bags have one id each, ids have no weights, and all features are fp32 and pooled.
+  bool plain = false;
+  uint32_t dim = 0;  // of all features, or 0
 };
 
 // The occurrences of one table's rows, and the gradients at them.

@@ -185,6 +185,12 @@ Status SparsePlan::Lookup(const Routed& routed, const uint64_t* rows, const floa
   args.inverse = routed.inverse();
   args.rows = rows;
   args.weights = weights;
+  args.plain = routed.one_per_bag() && weights == nullptr;
+  args.dim = ends.empty() ? 0 : ends[0].dim;
+  for (const FeatureEnds& end : ends) {
+    args.plain &= end.weight_dtype == 0 && end.pooling != Pooling::kNone;
+    if (end.dim != args.dim) args.dim = 0;
+  }
   const size_t features = features_.size(), batch = routed.batch_size();
   const size_t threads = static_cast<size_t>(pool_->num_threads());
   const size_t pieces = threads == 1 ? 1 : std::min(batch, threads * kTasksPerThread);
