@@ -216,6 +216,12 @@ def test_a_batch_that_was_read_cannot_be_trained(embedding) -> None:
         embedding(fetched, dense())
     embedding.eval()
     embedding(fetched, dense())
+    embedding.train()
+    fetched = embedding.fetch(embedding.route(jagged(IDS), gradients=False), 1)
+    with pytest.raises(ConfigError, match="found a batch routed without gradients, in training mode"):
+        embedding(fetched, dense())
+    with torch.no_grad():
+        embedding(fetched, dense())
 
 
 def test_empty_bags_features_and_batches_are_zeros(embedding) -> None:

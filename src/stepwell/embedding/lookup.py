@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stepwell.config import Config
-from stepwell.data import FeatureSet, IdFeature, SequenceFeature
+from stepwell.data import FeatureSet, FeatureWithIds, IdFeature, SequenceFeature
 
 Side = Literal["user", "item"]
 Pooling = Literal["sum", "mean", "none"]
@@ -44,12 +44,13 @@ class Lookup(Config):
 
 def lookups(features: FeatureSet) -> tuple[Lookup, ...]:
     """What the features with ids ask for, in their order, which is that of a batch's ids."""
-    made = []
-    for feature in features.features_with_ids:
-        lookup = Lookup(name=feature.name, table=feature.table, side=feature.side, max_len=1)
-        if isinstance(feature, IdFeature):
-            lookup = lookup.replace(pooling=feature.pooling, max_len=feature.max_ids, weighted=bool(feature.weights))
-        elif isinstance(feature, SequenceFeature):
-            lookup = lookup.replace(pooling="none", max_len=feature.max_len)
-        made.append(lookup)
-    return tuple(made)
+    return tuple(_lookup(feature) for feature in features.features_with_ids)
+
+
+def _lookup(feature: FeatureWithIds) -> Lookup:
+    one = Lookup(name=feature.name, table=feature.table, side=feature.side, max_len=1)
+    if isinstance(feature, SequenceFeature):
+        return one.replace(pooling="none", max_len=feature.max_len)
+    if isinstance(feature, IdFeature):
+        return one.replace(pooling=feature.pooling, max_len=feature.max_ids, weighted=bool(feature.weights))
+    return one  # of at most one id

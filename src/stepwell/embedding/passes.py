@@ -35,15 +35,17 @@ class Pass:
         return frozenset().union(*some)
 
     def is_finite(self) -> bool:
-        """Whether every gradient is."""
-        norms = [torch.linalg.vector_norm(grad, torch.inf) for grad in self._grads if grad is not None and grad.numel()]
-        return bool(torch.isfinite(torch.stack(norms)).all()) if norms else True
+        """Whether every gradient is. In numpy: one pass takes less time than waking torch's threads."""
+        some = [grad.numpy() for grad in self._grads if grad is not None and grad.numel()]
+        return all(bool(np.isfinite(grad.max()) and np.isfinite(grad.min())) for grad in some)
 
     def arrays(self) -> list[F32]:
         """The gradients as the core takes them."""
-        plan, size = self.routed.plan, self.routed.batch_size
-        grads = (plan.zeros(i, size) if grad is None else grad for i, grad in enumerate(self._grads))
-        return [grad.contiguous().numpy() for grad in grads]
+        shapes = self.routed.plan.shapes(self.routed.batch_size)
+        return [
+            np.zeros(shape, np.float32) if grad is None else grad.contiguous().numpy()
+            for shape, grad in zip(shapes, self._grads, strict=True)
+        ]
 
     def update(self, step: int, rates: list[float]) -> None:
         """Sum each row's gradient and update the row, in one pass over the rows. `rates` by table."""

@@ -95,15 +95,15 @@ class Plan:
         weights = np.ascontiguousarray(ids.weights.numpy()) if weighted and ids.weights is not None else None
         return RoutedIds(self, core, unique, weights, lengths, gradients)
 
+    def shapes(self, batch_size: int) -> list[tuple[int, ...]]:
+        """Of the outputs."""
+        return [(batch_size, *shape) for shape in self._shapes]
+
     def look_up(self, routed: RoutedIds, addresses: npt.NDArray[np.uint64]) -> tuple[Tensor, ...]:
         """The outputs of a batch whose rows' records lie at `addresses`."""
-        outputs = tuple(torch.empty((routed.batch_size, *shape)) for shape in self._shapes)
+        outputs = tuple(torch.empty(shape) for shape in self.shapes(routed.batch_size))
         self.core.lookup(routed.core, addresses, routed.weights, [output.numpy() for output in outputs])
         return outputs
-
-    def zeros(self, output: int, batch_size: int) -> Tensor:
-        """An output's gradient where nothing asked for it."""
-        return torch.zeros((batch_size, *self._shapes[output]))
 
     def side_inputs(
         self, routed: RoutedIds, outputs: tuple[Tensor, ...], dense: Tensor

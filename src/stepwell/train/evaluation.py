@@ -34,7 +34,7 @@ def figures_of(
     num_samples = 0
 
     def rows(step: int, batch: Batch) -> tuple[Batch, Fetched]:
-        return batch, scorer.embedding.read(scorer.embedding.route(batch.ids))
+        return batch, scorer.embedding.read(scorer.embedding.route(batch.ids, gradients=False))
 
     def score(step: int, read: tuple[Batch, Fetched]) -> None:
         nonlocal num_samples
