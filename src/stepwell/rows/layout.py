@@ -10,6 +10,7 @@ Little-endian. bf16 weights are uint16 bit patterns in numpy, which has no bf16.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -112,8 +113,7 @@ class RowLayout(Config):
     @property
     def fingerprint(self) -> int:
         """64 bits that name this layout on disk and between processes. Initial values are not part of it."""
-        state = ",".join(f"{field.name}:{field.per}:{field.dtype}" for field in self.state)
-        return xxh64(f"stepwell-row-1;dim={self.dim};weight={self.weight_dtype};state={state}".encode())
+        return _fingerprint(self)
 
     def views(self, records: U8) -> RowViews:
         """The parts of `records`, uint8 [n, record_bytes] with contiguous rows."""
@@ -154,3 +154,9 @@ def encode_weights(weights: F32, dtype: WeightDtype) -> Stored:
 def decode_weights(stored: Stored, dtype: WeightDtype) -> F32:
     """The stored dtype -> float32, exactly."""
     return bf16_to_float(stored) if dtype == "bf16" else np.asarray(stored, np.float32)
+
+
+@lru_cache(maxsize=1024)
+def _fingerprint(layout: RowLayout) -> int:
+    state = ",".join(f"{field.name}:{field.per}:{field.dtype}" for field in layout.state)
+    return xxh64(f"stepwell-row-1;dim={layout.dim};weight={layout.weight_dtype};state={state}".encode())
