@@ -59,7 +59,8 @@ def _shares_below(scores: F64, others: F64) -> F64:
 
 
 def _array(name: str, values: Any) -> F64:
-    array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    as_array = values.detach().to("cpu", torch.float64).numpy() if isinstance(values, torch.Tensor) else values
+    array: F64 = np.asarray(as_array, np.float64)
     if array.ndim != 1 or not np.isfinite(array).all():
         raise ConfigError(f"{name}: found shape {array.shape} or values that are not finite, expected finite ones [n]")
-    return array.astype(np.float64)
+    return array

@@ -24,8 +24,8 @@ from torch import Tensor
 from stepwell.errors import ConfigError
 from stepwell.train.rank_sketch import F64, Entries, RankSketch
 
-_SCORES: Final = 1 << 18  # the AUC is exact up to here; beyond, its error is at most 2e-5
-_GROUP_SCORES: Final = 1 << 15  # the same for a group's; 1.3e-4
+_SCORES: Final = 1 << 18  # the AUC is exact up to here; beyond, its error is of the order of 1e-5 at worst
+_GROUP_SCORES: Final = 1 << 15  # the same for a group's; 1e-4
 _CURVE_POINTS: Final = 10
 _SUMS: Final = ("samples", "weight", "labels", "predictions", "losses")
 
