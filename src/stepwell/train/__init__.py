@@ -1,5 +1,6 @@
 """Training on one machine: the pipeline, the trainer, its configuration and its metrics."""
 
+from stepwell.train.comparison import AucDifference, auc_difference
 from stepwell.train.config import EarlyStop, Task, TrainConfig
 from stepwell.train.dense import DenseAdaGrad, DenseAdam, DenseAdamW, DenseOptimizer, DenseSGD
 from stepwell.train.learner import Learner, Scorer, Work
@@ -12,6 +13,7 @@ from stepwell.train.trainer import Trainer
 from stepwell.train.verify import VerifyReport, verify_exact
 
 __all__ = [
+    "AucDifference",
     "BinaryMetrics",
     "ConstantRate",
     "CosineDecay",
@@ -34,6 +36,7 @@ __all__ = [
     "Trainer",
     "VerifyReport",
     "Work",
+    "auc_difference",
     "evaluate",
     "five_stages",
     "open_run",
