@@ -117,32 +117,6 @@ void Erase(DramTable& self, uint32_t table, In<int64_t> ids, Out<uint8_t> erased
   self.Erase(table, ids.data(), ids.size(), erased.data());
 }
 
-void BeginStep(DramTable& self, uint32_t table, In<int64_t> ids, Out<uint8_t> reborn) {
-  CheckTable(self, table);
-  CheckSize(reborn.size(), ids.size(), "reborn");
-  Status status;
-  {
-    nb::gil_scoped_release release;
-    status = self.BeginStep(table, ids.data(), ids.size(), reborn.data());
-  }
-  Check(status);
-}
-
-void Commit(DramTable& self, uint32_t table, In<int64_t> ids, uint32_t step, uint32_t decay_steps,
-            In<uint8_t> admitted, Out<uint32_t> old_count, Out<uint32_t> old_step) {
-  CheckTable(self, table);
-  CheckSize(admitted.size(), ids.size(), "admitted");
-  CheckSize(old_count.size(), ids.size(), "old_count");
-  CheckSize(old_step.size(), ids.size(), "old_step");
-  Status status;
-  {
-    nb::gil_scoped_release release;
-    status = self.Commit(table, ids.data(), ids.size(), step, decay_steps, admitted.data(), old_count.data(),
-                         old_step.data());
-  }
-  Check(status);
-}
-
 void Unpin(DramTable& self, In<int64_t> slots, In<uint8_t> dirty) {
   CheckSize(dirty.size(), slots.size(), "dirty");
   Status status;
@@ -211,8 +185,6 @@ void BindDram(nb::module_& module) {
       .def("insert_clean", &InsertClean)
       .def("insert_or_assign", &InsertOrAssign)
       .def("erase", &Erase)
-      .def("begin_step", &BeginStep)
-      .def("commit", &Commit)
       .def("unpin", &Unpin)
       .def("take_victims", &TakeVictims)
       .def("release_clean",

@@ -89,9 +89,26 @@ void Append(SsdHandle& self, uint32_t table, In<int64_t> ids, InRows records) {
   });
 }
 
-// Returns the Status of unreadable rows as (code name, message) instead of raising, so that good rows are not lost.
-nb::object Find(SsdHandle& self, uint32_t table, In<int64_t> ids, OutRows out, Out<uint8_t> found,
-                Out<uint32_t> locations) {
+// Parts of ids one after another: part p is of tables[p] and has ids [starts[p], starts[p + 1]).
+std::vector<IdsOf> PartsOf(const In<uint32_t>& tables, const In<int64_t>& starts, const In<int64_t>& ids) {
+  CheckSize(starts.size(), tables.size() + 1, "starts");
+  std::vector<IdsOf> parts;
+  for (size_t p = 0; p < tables.size(); ++p) {
+    const int64_t first = starts.data()[p], last = starts.data()[p + 1];
+    if (first < 0 || last < first || (p == 0 && first != 0) || static_cast<size_t>(last) > ids.size()) {
+      Check(Status(Code::kInvalid, "starts must begin with 0, never fall, and end with the number of ids"));
+    }
+    parts.push_back({tables.data()[p], ids.data() + first, static_cast<size_t>(last - first)});
+  }
+  CheckSize(ids.size(), static_cast<size_t>(starts.data()[tables.size()]), "ids");
+  return parts;
+}
+
+// Returns the Status of unreadable rows as text (code name, message) instead of raising, so that good rows are not
+// lost.
+nb::object FindParts(SsdHandle& self, In<uint32_t> tables, In<int64_t> starts, In<int64_t> ids, OutRows out,
+                     Out<uint8_t> found, Out<uint32_t> locations) {
+  const std::vector<IdsOf> parts = PartsOf(tables, starts, ids);
   CheckSize(out.shape(0), ids.size(), "out");
   CheckSize(out.shape(1), self.record_bytes, "a row of out");
   CheckSize(found.size(), ids.size(), "found");
@@ -100,12 +117,26 @@ nb::object Find(SsdHandle& self, uint32_t table, In<int64_t> ids, OutRows out, O
   Status status;
   {
     nb::gil_scoped_release release;
-    status = log.Find(table, ids.data(), ids.size(), reinterpret_cast<std::byte*>(out.data()), out.shape(1),
-                      found.data(), locations.data());
+    status = log.Find(parts, reinterpret_cast<std::byte*>(out.data()), out.shape(1), found.data(), locations.data());
   }
   if (status.ok()) return nb::none();
   if (status.code() != Code::kCorrupt && status.code() != Code::kIoError) Check(status);
   return nb::cast(std::string(status.code() == Code::kCorrupt ? "corrupt: " : "io: ") + status.message());
+}
+
+void LocateParts(SsdHandle& self, In<uint32_t> tables, In<int64_t> starts, In<int64_t> ids,
+                 Out<uint32_t> locations) {
+  const std::vector<IdsOf> parts = PartsOf(tables, starts, ids);
+  CheckSize(locations.size(), ids.size(), "locations");
+  SsdLog& log = self.open();
+  Run([&] {
+    uint32_t* to = locations.data();
+    for (const IdsOf& part : parts) {
+      STEPWELL_RETURN_IF_ERROR(log.Locate(part.table, part.ids, part.n, to));
+      to += part.n;
+    }
+    return Status::Ok();
+  });
 }
 
 nb::object Scan(SsdHandle& self, int64_t table, nb::callable visit) {
@@ -226,13 +257,8 @@ void BindSsd(nb::module_& module) {
            nb::arg("background_compaction"), nb::arg("create"), nb::arg("io"), nb::arg("direct"),
            nb::arg("queue_depth"), nb::arg("pool"), nb::arg("env").none() = nb::none())
       .def("append", &Append)
-      .def("find", &Find)
-      .def("locate",
-           [](SsdHandle& self, uint32_t table, In<int64_t> ids, Out<uint32_t> locations) {
-             CheckSize(locations.size(), ids.size(), "locations");
-             SsdLog& log = self.open();
-             Run([&] { return log.Locate(table, ids.data(), ids.size(), locations.data()); });
-           })
+      .def("find", &FindParts)
+      .def("locate", &LocateParts)
       .def("erase",
            [](SsdHandle& self, uint32_t table, In<int64_t> ids, Out<uint8_t> erased) {
              CheckSize(erased.size(), ids.size(), "erased");

@@ -53,6 +53,7 @@ void BindRows(nb::module_& module);
 void BindDram(nb::module_& module);
 void BindFeatures(nb::module_& module);
 void BindSparse(nb::module_& module);
+void BindGroup(nb::module_& module);
 void BindSsd(nb::module_& module);
 void BindTsv(nb::module_& module);
 

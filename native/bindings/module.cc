@@ -72,6 +72,7 @@ NB_MODULE(_core, module) {
   BindDram(module);
   BindFeatures(module);
   BindSparse(module);
+  BindGroup(module);
   BindSsd(module);
   BindTsv(module);
 }

@@ -26,6 +26,7 @@
 namespace stepwell {
 
 class ShardOrder;
+class TableGroup;
 
 struct DramOptions {
   uint32_t record_bytes = 0;  // the stride, too: a multiple of 16
@@ -80,14 +81,6 @@ class DramTable {
   // committed and live.
   void Erase(uint32_t table, const int64_t* ids, size_t n, uint8_t* erased);
 
-  // Before a step computes: its rows that have expired begin again, uncommitted, in their slots.
-  Status BeginStep(uint32_t table, const int64_t* ids, size_t n, uint8_t* reborn);
-  // When a step commits. Requires: ids are unique and resident. count becomes its decayed value + 1 and last step
-  // becomes `step`; an uncommitted row becomes committed where admitted[i], and goes back to its first values
-  // otherwise. old_count and old_step are the stamps before.
-  Status Commit(uint32_t table, const int64_t* ids, size_t n, uint32_t step, uint32_t decay_steps,
-                const uint8_t* admitted, uint32_t* old_count, uint32_t* old_step);
-
   // kInvalid, naming the first such slot, when one has no pin; the others are unpinned.
   Status Unpin(const int64_t* slots, size_t n, const uint8_t* dirty);
 
@@ -112,6 +105,7 @@ class DramTable {
   size_t bytes_used();
 
  private:
+  friend class TableGroup;
   static constexpr int kIndexWays = 11;  // two neighbouring cache lines a probe
 
   struct Table {

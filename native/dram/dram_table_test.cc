@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "dram/table_group.h"
 #include "tests/check.h"
 
 namespace stepwell {
@@ -73,6 +74,7 @@ void TestAgainstMap(uint64_t seed, int threads) {
   std::mt19937_64 random(seed);
   constexpr uint64_t kMax = 5000;
   auto table = OpenTable(kMax, threads, 2);
+  auto pool = std::make_shared<ThreadPool>(threads);
   std::map<int64_t, Record> model[2];
   for (int verb = 0; verb < 400; ++verb) {
     const uint32_t t = random() % 2;
@@ -128,18 +130,27 @@ void TestAgainstMap(uint64_t seed, int threads) {
       for (int64_t id : once) {
         if (model[t].count(id) == 1) unique.push_back(id);
       }
-      std::vector<uint8_t> admitted(unique.size());
-      for (uint8_t& flag : admitted) flag = random() % 2;
-      std::vector<uint32_t> old_count(unique.size()), old_step(unique.size());
-      CHECK_OK(table->Commit(t, unique.data(), unique.size(), 100, 0, admitted.data(), old_count.data(),
-                             old_step.data()));
+      std::vector<uint8_t> refused(unique.size()), outcomes(unique.size());
+      for (uint8_t& flag : refused) flag = random() % 2;
+      std::vector<uint32_t> old_step(unique.size()), unique_slots(unique.size(), TableGroup::kNoSlot);
+      std::vector<uint64_t> addresses(unique.size());
+      const TableGroup group({{table.get(), t, 0}}, pool);
+      const int64_t starts[] = {0, static_cast<int64_t>(unique.size())};
+      const TableGroup::Batch batch{starts, unique.data(), unique_slots.data()};
+      int64_t born = 0;
+      CHECK_EQ(group.Pin(batch, addresses.data()), 0u);
+      group.Commit(batch, 100, refused.data(), outcomes.data(), old_step.data(), &born);
+      group.Unpin(batch);
       for (size_t i = 0; i < unique.size(); ++i) {
         Record& record = model[t][unique[i]];
         uint32_t count = 0;
         uint32_t step = 100;
         std::memcpy(&count, &record[kCount], 4);
-        CHECK_EQ(count, old_count[i]);
-        if (count == 0 && admitted[i] == 0) {
+        const TableGroup::Outcome expected = count != 0 ? TableGroup::kStamped
+                                             : refused[i] != 0 ? TableGroup::kNotStored : TableGroup::kBorn;
+        CHECK_EQ(int{outcomes[i]}, int{expected});
+        born -= expected == TableGroup::kBorn;
+        if (expected == TableGroup::kNotStored) {
           record = FirstValues(t, unique[i]);
           continue;
         }
@@ -147,6 +158,7 @@ void TestAgainstMap(uint64_t seed, int threads) {
         std::memcpy(&record[kCount], &count, 4);
         std::memcpy(&record[kCount + 4], &step, 4);
       }
+      CHECK_EQ(born, 0);
     } else if (kind == 4) {
       const size_t want = random() % 200;
       std::vector<int64_t> victims(want);
@@ -228,8 +240,14 @@ void TestExpiry() {
   std::vector<std::byte> out(3 * kRecord);
   table->Find(0, ids.data(), 3, true, 0, kRecord, out.data(), kRecord, flags.data());
   CHECK((flags == std::vector<uint8_t>{0, 1, 1}));
-  CHECK_OK(table->BeginStep(0, ids.data(), 3, flags.data()));
-  CHECK((flags == std::vector<uint8_t>{1, 0, 0}));
+  const TableGroup group({{table.get(), 0, 0}}, std::make_shared<ThreadPool>(1));
+  const int64_t starts[] = {0, 3};
+  std::vector<uint32_t> slots(3, TableGroup::kNoSlot);
+  std::vector<uint64_t> addresses(3);
+  const TableGroup::Batch batch{starts, ids.data(), slots.data()};
+  CHECK_EQ(group.Pin(batch, addresses.data()), 0u);
+  CHECK_EQ(group.Begin(batch), 1u);
+  group.Unpin(batch);
   table->Find(0, ids.data(), 1, false, 0, kRecord, out.data(), kRecord, flags.data());
   CHECK(std::memcmp(out.data(), FirstValues(0, 1).data(), kRecord) == 0);
   CHECK_EQ(table->Drop(0, false), 1u);

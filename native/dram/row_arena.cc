@@ -132,7 +132,7 @@ void RowArena::Free(const uint32_t* slots, size_t n) {
   Unreserve(n);
 }
 
-// The step from 126 pins to 127 and back is made under pins_mutex_ only, so that the mark and the map agree.
+// The step from 62 pins to 63 and back is made under pins_mutex_ only, so that the mark and the map agree.
 void RowArena::Pin(uint32_t slot) {
   uint8_t mark = marks_[slot].load(std::memory_order_relaxed);
   while ((mark & kPins) < kPins - 1) {
@@ -168,6 +168,16 @@ bool RowArena::Unpin(uint32_t slot, bool dirty) {
     marks_[slot].fetch_sub(1, std::memory_order_acq_rel);
   }
   return true;
+}
+
+void RowArena::UnpinStamped(uint32_t slot) {
+  uint8_t mark = marks_[slot].load(std::memory_order_relaxed);
+  while ((mark & kPins) != kPins) {
+    const uint8_t unpinned = static_cast<uint8_t>((mark - 1) & ~kStamped);
+    if (marks_[slot].compare_exchange_weak(mark, unpinned, std::memory_order_acq_rel)) return;
+  }
+  marks_[slot].fetch_and(static_cast<uint8_t>(~kStamped), std::memory_order_acq_rel);
+  (void)Unpin(slot, false);
 }
 
 uint64_t RowArena::BytesAhead(uint64_t used) const {

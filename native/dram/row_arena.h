@@ -54,11 +54,20 @@ class RowArena {
     return (marks_[slot].fetch_and(static_cast<uint8_t>(~kDirty), std::memory_order_acq_rel) & kDirty) != 0;
   }
 
+  // When a step commits: marks a pinned slot dirty and stamped; false if it was stamped already.
+  bool Stamp(uint32_t slot) {
+    return (marks_[slot].fetch_or(kDirty | kStamped, std::memory_order_acq_rel) & kStamped) == 0;
+  }
+  // Unpin(slot, false) of a slot that has a pin, and its stamped mark goes.
+  void UnpinStamped(uint32_t slot);
+  void AskForMark(uint32_t slot) const { __builtin_prefetch(reinterpret_cast<const char*>(marks_ + slot), 1); }
+
   size_t bytes_used() const;
 
  private:
   static constexpr uint8_t kDirty = 0x80;
-  static constexpr uint8_t kPins = 0x7f;  // 127: the count is in many_pins_
+  static constexpr uint8_t kStamped = 0x40;  // by the step that is committing
+  static constexpr uint8_t kPins = 0x3f;     // 63: the count is in many_pins_
 
   // What a free row holds: the numbers of as many other free rows as fit. Taking a row then rarely waits for memory,
   // as a chain through every free row would.
@@ -92,7 +101,7 @@ class RowArena {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   std::mutex pins_mutex_;
-  std::unordered_map<uint32_t, uint64_t> many_pins_;  // guarded by pins_mutex_: slots with 127 pins and more
+  std::unordered_map<uint32_t, uint64_t> many_pins_;  // guarded by pins_mutex_: slots with 63 pins and more
 
   std::mutex prefault_mutex_;
   std::condition_variable prefault_wake_;

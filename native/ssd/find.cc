@@ -192,9 +192,14 @@ Status Log::ReadRecords(std::vector<Want>* wants, const std::function<void(const
   return error;
 }
 
-Status Log::Find(uint32_t table, const int64_t* ids, size_t n, std::byte* out, size_t out_stride, uint8_t* found,
+Status Log::Find(const std::vector<IdsOf>& parts, std::byte* out, size_t out_stride, uint8_t* found,
                  uint32_t* locations) {
-  STEPWELL_RETURN_IF_ERROR(CheckTable(table));
+  std::vector<uint64_t> starts{0};  // of each part's rows
+  for (const IdsOf& part : parts) {
+    STEPWELL_RETURN_IF_ERROR(CheckTable(part.table));
+    starts.push_back(starts.back() + part.n);
+  }
+  const uint64_t n = starts.back();
   if (n > UINT32_MAX) return Status(Code::kInvalid, "a call takes at most 2^32 - 1 ids, found " + std::to_string(n));
   if (n == 0) return Status::Ok();
   if (out_stride < geometry_.record_bytes) {
@@ -211,7 +216,11 @@ Status Log::Find(uint32_t table, const int64_t* ids, size_t n, std::byte* out, s
     found[i] = state;
   };
   Readers::Ticket ticket(readers_);
-  STEPWELL_RETURN_IF_ERROR(Locate(table, ids, n, locations));
+  std::vector<std::shared_ptr<const ExpiryRule>> rules(parts.size());
+  for (size_t p = 0; p < parts.size(); ++p) {
+    STEPWELL_RETURN_IF_ERROR(Locate(parts[p].table, parts[p].ids, parts[p].n, locations + starts[p]));
+    if (TableState* state = tables_.Get(parts[p].table); state != nullptr) rules[p] = state->rule();
+  }
   std::vector<Want> wants;
   wants.reserve(n);
   for (size_t i = 0; i < n; ++i) {
@@ -223,15 +232,17 @@ Status Log::Find(uint32_t table, const int64_t* ids, size_t n, std::byte* out, s
   }
   if (wants.empty()) return Status::Ok();
   counters_.rows_read += wants.size();
-  const std::shared_ptr<const ExpiryRule> rule = tables_.Get(table)->rule();
   std::mutex error_mutex;
   Status misplaced;
   const Status status = ReadRecords(
       &wants,
       [&](const Want& want, const RecordView& view) {
         const size_t i = want.index;
+        const size_t p = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), i) - starts.begin()) - 1;
+        const uint32_t table = parts[p].table;
+        const int64_t id = parts[p].ids[i - starts[p]];
         const RecordKey key = view.key();
-        if (key.id != ids[i] || TableOfWord(key.word) != table || IsTombstone(key.word)) {
+        if (key.id != id || TableOfWord(key.word) != table || IsTombstone(key.word)) {
           clear(i, kRowUnreadable);
           Segment& segment = *segments_.At(want.location);
           const Pages pages = PagesOf(geometry_, segments_.PlaceOf(want.location));
@@ -239,15 +250,15 @@ Status Log::Find(uint32_t table, const int64_t* ids, size_t n, std::byte* out, s
           misplaced = Status(Code::kCorrupt, segment.path() + ": offset " + std::to_string(pages.first * kPageBytes) +
                                                  ": found id " + std::to_string(key.id) + " of table " +
                                                  std::to_string(TableOfWord(key.word)) + ", expected id " +
-                                                 std::to_string(ids[i]) + " of table " + std::to_string(table) +
+                                                 std::to_string(id) + " of table " + std::to_string(table) +
                                                  "; run `stepwell store check` on the directory");
           return;
         }
         std::byte* row = out + i * out_stride;
         view.CopyRecord(row, geometry_.record_bytes);
         found[i] = kRowFound;
-        if (rule != nullptr && rule->Expired(KeyOfId(ids[i]), FieldOr(row, options_.count_offset, 1),
-                                             FieldOr(row, options_.step_offset, UINT32_MAX))) {
+        if (rules[p] != nullptr && rules[p]->Expired(KeyOfId(id), FieldOr(row, options_.count_offset, 1),
+                                                     FieldOr(row, options_.step_offset, UINT32_MAX))) {
           clear(i, kRowAbsent);  // its location stays: Locate gives it too
         }
       },

@@ -66,7 +66,7 @@ class Log {
   Status Close();
 
   Status Append(uint32_t table, const int64_t* ids, const std::byte* records, size_t stride, size_t n);
-  Status Find(uint32_t table, const int64_t* ids, size_t n, std::byte* out, size_t out_stride, uint8_t* found,
+  Status Find(const std::vector<IdsOf>& parts, std::byte* out, size_t out_stride, uint8_t* found,
               uint32_t* locations);
   Status Locate(uint32_t table, const int64_t* ids, size_t n, uint32_t* locations);
   Status Erase(uint32_t table, const int64_t* ids, size_t n, uint8_t* erased);

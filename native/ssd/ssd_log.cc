@@ -171,7 +171,11 @@ Status SsdLog::Append(uint32_t table, const int64_t* ids, const std::byte* recor
 }
 Status SsdLog::Find(uint32_t table, const int64_t* ids, size_t n, std::byte* out, size_t out_stride, uint8_t* found,
                     uint32_t* locations) {
-  return log_->Find(table, ids, n, out, out_stride, found, locations);
+  return log_->Find({IdsOf{table, ids, n}}, out, out_stride, found, locations);
+}
+Status SsdLog::Find(const std::vector<IdsOf>& parts, std::byte* out, size_t out_stride, uint8_t* found,
+                    uint32_t* locations) {
+  return log_->Find(parts, out, out_stride, found, locations);
 }
 Status SsdLog::Locate(uint32_t table, const int64_t* ids, size_t n, uint32_t* locations) {
   return log_->Locate(table, ids, n, locations);

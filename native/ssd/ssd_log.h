@@ -103,6 +103,13 @@ struct ScanBatch {
   const std::byte* records = nullptr;  // n * record_bytes
 };
 
+// Ids of one table, for calls that take several tables'.
+struct IdsOf {
+  uint32_t table = 0;
+  const int64_t* ids = nullptr;
+  size_t n = 0;
+};
+
 class SsdLog {
  public:
   static constexpr uint32_t kAbsent = UINT32_MAX;  // a location that is none
@@ -123,6 +130,10 @@ class SsdLog {
   // Row i goes to out + i * out_stride, its RowState to found[i] and, if wanted, its location to locations[i].
   // kCorrupt or kIoError: some rows are kRowUnreadable, all others are as if nothing had happened.
   Status Find(uint32_t table, const int64_t* ids, size_t n, std::byte* out, size_t out_stride, uint8_t* found,
+              uint32_t* locations = nullptr);
+
+  // The rows of several tables, one after another, read in one order by place: each page once.
+  Status Find(const std::vector<IdsOf>& parts, std::byte* out, size_t out_stride, uint8_t* found,
               uint32_t* locations = nullptr);
 
   // The index alone: a row's location, kAbsent if there is none. A row whose location has not changed has not

@@ -194,18 +194,23 @@ class Dram(AnyTier):
         resident = [row_id for row_id in IDS if self.tier.find_slots(table, int64s([row_id]), pin=False)[0] >= 0]
         ids = sorted(set(data.draw(st.lists(st.sampled_from(resident))))) if resident else []
         wanted = int64s(ids)
-        reborn = self.tier.begin_step(table, wanted)
-        for row_id, again in zip(ids, reborn, strict=True):
-            assert not again or row_id not in self.rows[table]
-        counts, steps = self.tier.commit(table, wanted, 7, np.full(len(ids), admit))
+        group, n = self.tier.group([table]), len(ids)
+        starts, slots = int64s([0, n]), np.full(n, 0xFFFFFFFF, np.uint32)
+        assert group.pin(starts, wanted, slots, np.empty(n, np.uint64)) == 0
+        assert group.begin(starts, wanted, slots) <= sum(row_id not in self.rows[table] for row_id in ids)
+        refused, outcomes = np.full(n, not admit).astype(np.uint8), np.empty(n, np.uint8)
+        old_steps, born = np.empty(n, np.uint32), np.empty(1, np.int64)
+        group.commit(starts, wanted, slots, 7, refused, outcomes, old_steps, born)
+        group.unpin(starts, wanted, slots)
         records, _ = self.tier.read(table, wanted)
         views = SPECS[table].layout.views(records)
+        assert born[0] == sum(admit and row_id not in self.rows[table] for row_id in ids)
         for i, row_id in enumerate(ids):
             had = self.rows[table].get(row_id)
             old = SPECS[table].layout.views(np.frombuffer(had, np.uint8)[None]) if had else None
-            assert counts[i] == (old.count[0] if old else 0)
-            assert old is None or steps[i] == old.last_step[0]
-            assert views.count[i] == (counts[i] + 1 if old or admit else 0)
+            assert outcomes[i] == (2 if old else int(admit))
+            assert old is None or old_steps[i] == old.last_step[0]
+            assert views.count[i] == (old.count[0] + 1 if old else int(admit))
             if old or admit:
                 self.rows[table][row_id] = records[i].tobytes()
 

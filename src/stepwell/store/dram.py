@@ -1,15 +1,15 @@
 """DramTier: rows in host memory. One range of slots per row layout; see docs/architecture.md for its bytes."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from stepwell.errors import BudgetTooSmall, StoreFull
-from stepwell.native import DramTable, ExpiryRule, InitProgram, ThreadPool
+from stepwell.native import DramTable, ExpiryRule, InitProgram, TableGroup, ThreadPool
 from stepwell.rows import LFU
 from stepwell.store.tables import I64, U8, U32, Mask, Table, Tables
-from stepwell.store.tier import ABSENT, Found, TierStats
+from stepwell.store.tier import ABSENT, Found, Parts, TierStats
 
 SHARDS = 256
 _ROW_OVERHEAD_BYTES = 21  # index (14.5 at worst, a little more while small arrays grow) and the slot's mark
@@ -25,6 +25,7 @@ class DramTier:
     def __init__(self, tables: Tables, budget_bytes: int, pool: ThreadPool) -> None:
         self._tables = tables
         self._budget_bytes = budget_bytes
+        self._pool = pool
         self._cores: dict[int, DramTable] = {}
         self._held: Counter[int] = Counter()  # layout -> slots that nobody gets: their bytes are overlays' indexes
         self._places: dict[int, tuple[DramTable, int]] = {}
@@ -86,6 +87,10 @@ class DramTier:
         core.find(number, ids, True, 0, records, found)
         return Found(records, found.view(np.bool_), np.full(len(ids), ABSENT, np.uint32))
 
+    def find_parts(self, parts: Parts) -> list[Found]:
+        """See Tier.find_parts."""
+        return [self.find(table, ids) for table, ids in parts]
+
     def read(self, table: int, ids: I64) -> tuple[U8, Mask]:
         """See ResidentTier.read."""
         core, number = self._places[table]
@@ -114,6 +119,10 @@ class DramTier:
     def locate(self, table: int, ids: I64) -> U32:
         """See Tier.locate; a slot."""
         return self.find_slots(table, ids, pin=False).astype(np.uint32)
+
+    def locate_parts(self, parts: Parts) -> list[U32]:
+        """See Tier.locate_parts."""
+        return [self.locate(table, ids) for table, ids in parts]
 
     def find_slots(self, table: int, ids: I64, *, pin: bool) -> I64:
         """See ResidentTier.find_slots."""
@@ -153,19 +162,9 @@ class DramTier:
         core, _ = self._places[table]
         core.unpin(slots, dirty.view(np.uint8))
 
-    def begin_step(self, table: int, ids: I64) -> Mask:
-        """See ResidentTier.begin_step."""
-        core, number = self._places[table]
-        reborn = np.empty(len(ids), np.uint8)
-        core.begin_step(number, ids, reborn)
-        return reborn.view(np.bool_)
-
-    def commit(self, table: int, ids: I64, step: int, admitted: Mask) -> tuple[U32, U32]:
-        """See ResidentTier.commit."""
-        core, number = self._places[table]
-        old_count, old_step = np.empty(len(ids), np.uint32), np.empty(len(ids), np.uint32)
-        core.commit(number, ids, step, self._decay_steps(table), admitted.view(np.uint8), old_count, old_step)
-        return old_count, old_step
+    def group(self, tables: Sequence[int]) -> TableGroup:
+        """See ResidentTier.group."""
+        return TableGroup([(*self._places[table], self._decay_steps(table)) for table in tables], self._pool)
 
     def victims(self, table: int, want: int, now: int) -> tuple[I64, U8, Mask]:
         """See ResidentTier.victims."""

@@ -83,20 +83,9 @@ class Placement:
         REQUIRES: the store's lock is held. StoreFull when there is no room and none comes until the deadline.
         """
         waited = False
-        while self._top.rows_left(table.number) < rows:
-            extra = self._top.capacity(table.number) // _EXTRA_SHARE
-            want = rows - self._top.rows_left(table.number) + extra
+        while not self.try_room(table, rows, now):
             if self._below is None:
-                if self._top.make_room() == 0:
-                    raise StoreFull(
-                        f"table {table.spec.name!r} needs {rows} more rows and {self._top.name}, the only tier, has "
-                        f"room for {self._top.rows_left(table.number)}: raise dram_bytes to "
-                        f"{self._top.bytes_for(table.number, self._top.capacity(table.number) + rows)}, add an SSD "
-                        "tier, or give the table an expiry policy"
-                    )
-                continue
-            if self.evict(table, want, now) > 0:
-                continue
+                raise self.full(table, rows)
             self._counters["waits_for_pins"] += 1
             left = deadline - time.monotonic()
             if self._gave_up or left <= 0 or not self._changed.wait(left) or self._gave_up:
@@ -108,10 +97,33 @@ class Placement:
             waited = True
         return waited
 
+<<<<<<< HEAD
     def give_up(self) -> None:
         """Who waits for room, now or from now on, gets StoreFull. REQUIRES: the store's lock is held."""
         self._gave_up = True
         self._changed.notify_all()
+=======
+    def try_room(self, table: Table, rows: int, now: int) -> bool:
+        """Free slots for `rows` rows of the table's layout if rows without pins can make way.
+
+        REQUIRES: the store's lock is held.
+        """
+        while (left := self._top.rows_left(table.number)) < rows:
+            extra = self._top.capacity(table.number) // _EXTRA_SHARE
+            went = self._top.make_room() if self._below is None else self.evict(table, rows - left + extra, now)
+            if went == 0:
+                return False
+        return True
+
+    def full(self, table: Table, rows: int) -> StoreFull:
+        """What to say when the only tier is full."""
+        return StoreFull(
+            f"table {table.spec.name!r} needs {rows} more rows and {self._top.name}, the only tier, has room for "
+            f"{self._top.rows_left(table.number)}: raise dram_bytes to "
+            f"{self._top.bytes_for(table.number, self._top.capacity(table.number) + rows)}, add an SSD tier, or give "
+            "the table an expiry policy"
+        )
+>>>>>>> a7f00b6 (Store: a step's tables in one native call, windows read once, commits through kept slots)
 
     @property
     def has_below(self) -> bool:
@@ -143,11 +155,16 @@ class Placement:
         self._counters["evicted"] += left
         return left
 
-    def evict_ahead(self, table: Table, now: int) -> int:
-        """Keep a share of the slots of the table's layout free; how many rows left. REQUIRES: the store's lock."""
-        keep = self._top.capacity(table.number) // _EXTRA_SHARE
-        short = keep - self._top.rows_left(table.number)
-        return self.evict(table, short, now) if self._below is not None and short > 0 else 0
+    def evict_ahead(self, table: Table, rows: int, now: int) -> int:
+        """Free slots for `rows` rows of the table's layout, at most a quarter of them; how many rows left.
+
+        REQUIRES: the store's lock is held.
+        """
+        capacity = self._top.capacity(table.number)
+        short = min(rows, capacity // 4) - self._top.rows_left(table.number)
+        if self._below is None or short <= 0:
+            return 0
+        return self.evict(table, short + capacity // _EXTRA_SHARE, now)
 
     def flush(self) -> None:
         """Make the tier below hold every committed row as it is. REQUIRES: the store's lock is held."""

@@ -12,7 +12,7 @@ from stepwell.errors import StoreCorrupt, StoreIOError
 from stepwell.native import ExpiryRule, FaultyEnv, SsdLog, ThreadPool
 from stepwell.store.config import SsdSettings
 from stepwell.store.tables import I64, U8, U32, Mask, Tables
-from stepwell.store.tier import Found, TierStats
+from stepwell.store.tier import Found, Parts, TierStats
 
 _FOUND = 1
 _UNREADABLE = 2
@@ -73,23 +73,42 @@ class SsdTier:
             raise
 
     def find(self, table: int, ids: I64) -> Found:
-        """See Tier.find. StoreCorrupt and StoreIOError say in `unreadable` which ids could not be read."""
-        records = np.empty((len(ids), self._tables.numbered(table).layout.record_bytes), np.uint8)
-        states, locations = np.empty(len(ids), np.uint8), np.empty(len(ids), np.uint32)
-        problem = self._places[table].find(table, ids, records, states, locations)
-        if problem is not None:
-            kind, message = problem.split(": ", 1)
-            error = (StoreCorrupt if kind == "corrupt" else StoreIOError)(message)
-            lost = ids[states == _UNREADABLE]
-            error.add_note(f"{len(lost)} of {len(ids)} ids could not be read, the first {lost[:8].tolist()}")
-            raise error
-        return Found(records, states == _FOUND, locations)
+        """See Tier.find. StoreCorrupt and StoreIOError say in a note which ids could not be read."""
+        return self.find_parts([(table, ids)])[0]
 
     def locate(self, table: int, ids: I64) -> U32:
         """See Tier.locate."""
-        locations = np.empty(len(ids), np.uint32)
-        self._places[table].locate(table, ids, locations)
-        return locations
+        return self.locate_parts([(table, ids)])[0]
+
+    def find_parts(self, parts: Parts) -> list[Found]:
+        """See Tier.find_parts: one read in the order on disk for all tables of a layout."""
+        answers: dict[int, Found] = {}
+        for log, chosen in self._by_log(parts):
+            tables, starts, ids = _joined(parts, chosen)
+            records = np.empty((len(ids), self._record_bytes(parts[chosen[0]][0])), np.uint8)
+            states, locations = np.empty(len(ids), np.uint8), np.empty(len(ids), np.uint32)
+            problem = log.find(tables, starts, ids, records, states, locations)
+            if problem is not None:
+                kind, message = problem.split(": ", 1)
+                error = (StoreCorrupt if kind == "corrupt" else StoreIOError)(message)
+                lost = ids[states == _UNREADABLE]
+                error.add_note(f"{len(lost)} of {len(ids)} ids could not be read, the first {lost[:8].tolist()}")
+                raise error
+            found = states == _FOUND
+            for part, first, last in zip(chosen, starts.tolist(), starts[1:].tolist(), strict=False):
+                answers[part] = Found(records[first:last], found[first:last], locations[first:last])
+        return [answers[part] for part in range(len(parts))]
+
+    def locate_parts(self, parts: Parts) -> list[U32]:
+        """See Tier.locate_parts."""
+        answers: dict[int, U32] = {}
+        for log, chosen in self._by_log(parts):
+            tables, starts, ids = _joined(parts, chosen)
+            locations = np.empty(len(ids), np.uint32)
+            log.locate(tables, starts, ids, locations)
+            for part, first, last in zip(chosen, starts.tolist(), starts[1:].tolist(), strict=False):
+                answers[part] = locations[first:last]
+        return [answers[part] for part in range(len(parts))]
 
     def insert_or_assign(self, table: int, ids: I64, records: U8) -> None:
         """See Tier.insert_or_assign. Findable at once, durable after `sync`."""
@@ -184,12 +203,32 @@ class SsdTier:
             },
         )
 
+    def _by_log(self, parts: Parts) -> Iterator[tuple[SsdLog, list[int]]]:
+        """Each log that parts go to, with the parts' positions."""
+        chosen: dict[int, list[int]] = {}
+        for part, (table, _) in enumerate(parts):
+            chosen.setdefault(id(self._places[table]), []).append(part)
+        for positions in chosen.values():
+            yield self._places[parts[positions[0]][0]], positions
+
+    def _record_bytes(self, table: int) -> int:
+        return self._tables.numbered(table).layout.record_bytes
+
     def close(self) -> None:
         """See Tier.close. Rows written since the last `sync` may be lost."""
         for log in self._logs.values():
             log.close()
         self._logs.clear()
         self._places.clear()
+
+
+def _joined(parts: Parts, chosen: list[int]) -> tuple[U32, I64, I64]:
+    """Tables, starts and ids of the chosen parts one after another, as the core takes them."""
+    ids = [parts[part][1] for part in chosen]
+    starts = np.zeros(len(chosen) + 1, np.int64)
+    np.cumsum([len(some) for some in ids], out=starts[1:])
+    joined = np.ascontiguousarray(ids[0]) if len(ids) == 1 else np.concatenate(ids)
+    return np.array([parts[part][0] for part in chosen], np.uint32), starts, joined
 
 
 class _ScanStopped(Exception):

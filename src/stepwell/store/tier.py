@@ -4,13 +4,14 @@ Ids are int64 [n], records uint8 [n, record_bytes] (rows.RowLayout), tables are 
 may be called from any thread and either does what it says or raises with nothing changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from stepwell.native import ExpiryRule
+from stepwell.native import ExpiryRule, TableGroup
 from stepwell.store.tables import I64, U8, U32, Mask
 
+Parts = Sequence[tuple[int, I64]]  # ids of several tables, by their numbers; a table may come more than once
 ABSENT = 0xFFFFFFFF  # a location that is none
 
 
@@ -44,6 +45,12 @@ class Tier(Protocol):
 
     def locate(self, table: int, ids: I64) -> U32:
         """Each row's location as `find` gives it, ABSENT if it has none, without reading rows."""
+
+    def find_parts(self, parts: Parts) -> list[Found]:
+        """`find` for every part, in one pass over the tier's storage however many parts want a row."""
+
+    def locate_parts(self, parts: Parts) -> list[U32]:
+        """`locate` for every part."""
 
     def insert_or_assign(self, table: int, ids: I64, records: U8) -> None:
         """Write whole records; of equal ids the last wins. StoreFull or DiskFull when there is no room."""
@@ -91,11 +98,8 @@ class ResidentTier(Tier, Protocol):
     def unpin(self, table: int, slots: I64, dirty: Mask) -> None:
         """Take one pin off each slot, as often as it is named."""
 
-    def begin_step(self, table: int, ids: I64) -> Mask:
-        """Rows of a step that expired begin again in their slots; which did."""
-
-    def commit(self, table: int, ids: I64, step: int, admitted: Mask) -> tuple[U32, U32]:
-        """Stamp a step's rows; counts and last steps before. Rows not admitted go back to their first values."""
+    def group(self, tables: Sequence[int]) -> TableGroup:
+        """The core's verbs over all of these tables at once, in this order."""
 
     def victims(self, table: int, want: int, now: int) -> tuple[I64, U8, Mask]:
         """Unpinned rows that should leave first: ids, records, and which must be stored below before `release`."""

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,12 +24,14 @@ from stepwell.store.config import Mode, StoreConfig
 from stepwell.store.contents import Contents, Editor
 from stepwell.store.dram import DramTier
 from stepwell.store.epochs import Epochs, View
+from stepwell.store.fetch import NO_SLOT, Fetch, Wanted
 from stepwell.store.overlays import Delta, Overlays
 from stepwell.store.placement import Placement
+from stepwell.store.reading import read_rows
 from stepwell.store.results import RowCopies, Rows, StepRows, StoreStats
 from stepwell.store.ssd import SsdTier
 from stepwell.store.steps import Steps, Touched
-from stepwell.store.tables import I64, U8, Mask, Table, Tables, check_array, check_ids, check_records, first_records
+from stepwell.store.tables import I64, U8, Mask, Table, Tables, check_array, check_ids, check_records
 from stepwell.store.tier import Tier
 
 _WAIT_S = 600.0  # for pins of other batches; a pipeline that stands still for ten minutes is stuck
@@ -50,6 +53,7 @@ class TieredStore:
         self._cursor: Any = None
         saved = manifest.read_for(config) if config.ssd_directory else None
         self.tables = Tables(config.tables, config.seed, manifest.numbers_for(config, saved))
+        self._by_layout = self.tables.by_layout()
         self._pool = ThreadPool(config.threads)
         self._below = below
         self._top: DramTier | None = None
@@ -131,50 +135,18 @@ class TieredStore:
         once. A step waits for other steps' pins (counted) holding none itself, so take each step from the iterator
         and let earlier ones commit meanwhile. A step that can never fit is BudgetTooSmall.
         """
-        wanted = [(step, {name: check_ids(ids) for name, ids in tables.items()}) for step, tables in steps]
-        return self._fetch(wanted, timeout_s)
+        self._trainable()
+        window = [self._wanted(step, tables) for step, tables in steps]
+        if any(one.rows.step >= later.rows.step for one, later in pairwise(window)):
+            raise ConfigError(f"steps: found {[one.rows.step for one in window]}, expected steps that rise")
+        return self._fetch.run(window, timeout_s)
 
     def read_rows(self, ids: Mapping[str, I64], *, epoch: int | None = None) -> RowCopies:
         """Copies of committed rows of several tables, first values where there is none. Changes nothing."""
         tables = [self._table(name) for name in ids]
-        records: dict[str, U8] = {}
-        found = []
         with self._epochs.reading(epoch) as view:
-            for table, wanted in zip(tables, ids.values(), strict=True):
-                some, there = self._read(table.number, check_ids(wanted), view)
-                absent = np.flatnonzero(~there)
-                some[absent] = first_records(table, wanted[absent])
-                records[table.spec.name] = some
-                found.append(there)
-        addresses = [
-            np.uint64(some.ctypes.data) + np.arange(len(some), dtype=np.uint64) * np.uint64(some.shape[1])
-            for some in records.values()
-        ]
-        return RowCopies(
-            tables=tuple(ids),
-            starts=np.cumsum([0, *map(len, found)], dtype=np.int64),
-            found=np.concatenate([np.empty(0, np.bool_), *found]),
-            addresses=np.concatenate([np.empty(0, np.uint64), *addresses]),
-            records=records,
-        )
-
-    def _fetch(self, wanted: list[tuple[int, dict[str, I64]]], timeout_s: float) -> Iterator[StepRows]:
-        for step, tables in wanted:
-            slots, addresses = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
-            for name, ids in tables.items():
-                table = self._table(name)
-                self._touch(table, np.unique(ids), step, insert=True, timeout_s=timeout_s)
-                core, _ = self._trained().core(table.number)
-                slots.append(self._trained().find_slots(table.number, ids, pin=False))
-                addresses.append(np.uint64(core.base) + slots[-1].astype(np.uint64) * np.uint64(core.record_bytes))
-            yield StepRows(
-                step=step,
-                tables=tuple(tables),
-                starts=np.cumsum([0, *map(len, tables.values())], dtype=np.int64),
-                ids=np.concatenate([np.empty(0, np.int64), *tables.values()]),
-                slots=np.concatenate(slots).astype(np.uint32),
-                addresses=np.concatenate(addresses),
-            )
+            groups = self._steps.groups if self._top is not None else None
+            return read_rows(tables, [check_ids(some) for some in ids.values()], view, groups, self._below, self._read)
 
     def pin(self, table: str, ids: I64, *, step: int | None = None, timeout_s: float = _WAIT_S) -> I64:
         """Slots in batch order, each pinned once per position: the rows stay where they are until `unpin`.
@@ -284,9 +256,12 @@ class TieredStore:
         """Send rows down that should leave, so that the next steps fetched find room; how many went."""
         self._trained()
         went = 0
-        for members in self.tables.by_layout().values():
+        with self._lock:
+            needs = self._fetch.needs()
+        for layout, rows in needs.items():
             with self._lock:
-                went += self._placement.evict_ahead(members[0], self._steps.committed)
+                went += self._placement.evict_ahead(self._by_layout[layout][0], rows, self._steps.committed)
+                self._lock.notify_all()
         return went
 
     def warm(self, table: str, ids: I64) -> int:
@@ -436,13 +411,29 @@ class TieredStore:
         records[rest], there[rest] = self._contents.read(number, np.ascontiguousarray(ids[rest]))
         return records, there
 
-    def _touch(self, table: Table, unique: I64, step: int | None, *, insert: bool, timeout_s: float) -> None:
+    def _wanted(self, step: int, tables: Mapping[str, I64]) -> Wanted:
+        with self._lock:
+            self._steps.check_open(step)
+        group = self._steps.groups.of([self._table(name) for name in tables])
+        wanted = [check_ids(ids) for ids in tables.values()]
+        starts = np.zeros(len(wanted) + 1, np.int64)
+        np.cumsum([len(ids) for ids in wanted], out=starts[1:])
+        ids = np.concatenate([np.empty(0, np.int64), *wanted])
+        slots = np.full(len(ids), NO_SLOT, np.uint32)
+        return Wanted(StepRows(step, group.names, starts, ids, slots, np.empty(len(ids), np.uint64)), group)
+
+    def _trainable(self) -> DramTier:
         top = self._trained()
         if self.config.mode != "train":
             raise ConfigError(f"mode: found {self.config.mode!r}, expected 'train': this store is only read")
+        return top
+
+    def _touch(self, table: Table, unique: I64, step: int | None, *, insert: bool, timeout_s: float) -> None:
+        top = self._trainable()
         with self._lock:
             wanted = self._steps.check_open(step)
-            self._placement.check_fits(table, self._steps.rows_with(wanted, table, unique, top.capacity(table.number)))
+            for rows in self._steps.rows_with(wanted, [(table.number, unique)]).values():
+                self._placement.check_fits(table, rows)
         now = self._steps.committed
         slots = self._placement.place(table, unique, insert=insert, now=now, timeout_s=timeout_s)
         with self._lock:
@@ -463,6 +454,7 @@ class TieredStore:
         logged = self.config.touched_ids if self.config.mode == "train" else 0
         self._steps = Steps(self.tables, top, self._below, logged, saved.step if saved is not None else 0)
         self._placement = Placement(self.tables, top, self._below, self._lock, self._counters)
+        self._fetch = Fetch(self.tables, self._below, self._steps, self._placement, self._lock, self._counters)
         self._editor = Editor(self.tables, top, self._below, self._steps, self._placement)
         self._contents = self._editor
         self._overlays = Overlays(self.tables, top, self._epochs, self._editor, self._placement, self._lock)

@@ -6,7 +6,7 @@ import numpy as np
 
 from stepwell.native import ExpiryRule
 from stepwell.store.tables import I64, U8, U32, Mask, Tables
-from stepwell.store.tier import ABSENT, Found, Tier, TierStats
+from stepwell.store.tier import ABSENT, Found, Parts, Tier, TierStats
 
 _SCAN_ROWS = 1024
 
@@ -40,6 +40,14 @@ class MemoryTier:
         """See Tier.locate."""
         places = self._places[table]
         return np.array([places.get(row_id, ABSENT) for row_id in ids.tolist()], np.uint32)
+
+    def find_parts(self, parts: Parts) -> list[Found]:
+        """See Tier.find_parts."""
+        return [self.find(table, ids) for table, ids in parts]
+
+    def locate_parts(self, parts: Parts) -> list[U32]:
+        """See Tier.locate_parts."""
+        return [self.locate(table, ids) for table, ids in parts]
 
     def insert_or_assign(self, table: int, ids: I64, records: U8) -> None:
         """See Tier.insert_or_assign."""
@@ -133,6 +141,14 @@ class FaultyTier:
         """See Tier.locate."""
         self._fault("locate", table)
         return self._inner.locate(table, ids)
+
+    def find_parts(self, parts: Parts) -> list[Found]:
+        """See Tier.find_parts."""
+        return [self.find(table, ids) for table, ids in parts]
+
+    def locate_parts(self, parts: Parts) -> list[U32]:
+        """See Tier.locate_parts."""
+        return [self.locate(table, ids) for table, ids in parts]
 
     def insert_or_assign(self, table: int, ids: I64, records: U8) -> None:
         """See Tier.insert_or_assign."""
