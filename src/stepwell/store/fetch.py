@@ -218,11 +218,7 @@ class Fetch:
         for one in left:
             one.let_go()
         self._changed.notify_all()
-        self._counters["waits_for_pins"] += 1
-        start = time.monotonic()
-        woken = start < deadline and self._changed.wait(deadline - start)
-        self._counters["waits_for_pins_us"] += int((time.monotonic() - start) * 1e6)
-        if not woken:
+        if not self._placement.wait(deadline):
             rows = left[0].rows
             raise StoreFull(
                 f"step {rows.step} waited for {what} in DRAM until its timeout: its {len(rows.ids)} rows need slots "

@@ -86,9 +86,7 @@ class Placement:
         while not self.try_room(table, rows, now):
             if self._below is None:
                 raise self.full(table, rows)
-            self._counters["waits_for_pins"] += 1
-            left = deadline - time.monotonic()
-            if self._gave_up or left <= 0 or not self._changed.wait(left) or self._gave_up:
+            if not self.wait(deadline):
                 raise StoreFull(
                     f"table {table.spec.name!r} needs room for {rows} rows of {table.layout.record_bytes} bytes and "
                     f"every one of {self._top.capacity(table.number)} slots is pinned by batches in flight or held "
@@ -97,12 +95,19 @@ class Placement:
             waited = True
         return waited
 
-<<<<<<< HEAD
+    def wait(self, deadline: float) -> bool:
+        """Wait until rows lose pins or leave; False when none did in time or none will. REQUIRES: the store's lock."""
+        start = time.monotonic()
+        self._counters["waits_for_pins"] += 1
+        changed = not self._gave_up and start < deadline and self._changed.wait(deadline - start)
+        self._counters["waits_for_pins_us"] += int((time.monotonic() - start) * 1e6)
+        return changed and not self._gave_up
+
     def give_up(self) -> None:
         """Who waits for room, now or from now on, gets StoreFull. REQUIRES: the store's lock is held."""
         self._gave_up = True
         self._changed.notify_all()
-=======
+
     def try_room(self, table: Table, rows: int, now: int) -> bool:
         """Free slots for `rows` rows of the table's layout if rows without pins can make way.
 
@@ -123,7 +128,6 @@ class Placement:
             f"{self._top.bytes_for(table.number, self._top.capacity(table.number) + rows)}, add an SSD tier, or give "
             "the table an expiry policy"
         )
->>>>>>> a7f00b6 (Store: a step's tables in one native call, windows read once, commits through kept slots)
 
     @property
     def has_below(self) -> bool:
