@@ -81,8 +81,8 @@ endef
 demo: build ## fill a store larger than its DRAM budget, read it back, print speeds
 	$(BIN)/stepwell demo
 
-setup-peers: $(VENV)/installed ## what the benchmarks compare with: RocksDB, LMDB, FBGEMM, fio
-	$(BIN)/python -m pip install --quiet rocksdict lmdb fbgemm-gpu-cpu==1.8.0 # the FBGEMM that was built for torch 2.13
+setup-peers: $(VENV)/installed ## what the benchmarks compare with: RocksDB, LMDB, fio
+	$(BIN)/python -m pip install --quiet rocksdict lmdb
 	@if command -v fio >/dev/null; then echo "fio: `fio --version`"; \
 	elif [ "`id -u`" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq fio; \
 	else echo "fio is missing: install it with the system's package manager (for example apt-get install fio)"; exit 1; fi

@@ -49,6 +49,7 @@ nb::ndarray<nb::numpy, T> ToNumpy(std::vector<T>&& values, std::vector<size_t> s
   return nb::ndarray<nb::numpy, T>(owned->data(), shape.size(), shape.data(), owner);
 }
 
+void BindGather(nb::module_& module);
 void BindRows(nb::module_& module);
 void BindDram(nb::module_& module);
 void BindFeatures(nb::module_& module);

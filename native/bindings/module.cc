@@ -71,6 +71,7 @@ NB_MODULE(_core, module) {
   BindRows(module);
   BindDram(module);
   BindFeatures(module);
+  BindGather(module);
   BindSparse(module);
   BindGroup(module);
   BindSsd(module);

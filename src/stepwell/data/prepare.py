@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from stepwell.config import Config
 from stepwell.data.columns import I64, Column, Columns, Mask, Strings
-from stepwell.data.samples import F32, Samples, lengths_of
+from stepwell.data.samples import F32, Samples
 from stepwell.data.source import Source, Unit
 from stepwell.errors import BadRows, ReadProblem
 from stepwell.jagged import JaggedIds
+from stepwell.native import JaggedRows
 
 
 class Features(Protocol):
@@ -99,12 +100,14 @@ class Preparation:
         for at, name in enumerate(self._labels):
             labels[:, at] = columns[name].values  # type: ignore[assignment]
         config = self._config
+        weights = ids.weights.numpy() if ids.weights is not None else None
         return Samples(
             num_rows=columns.num_rows,
             skipped=columns.skipped,
-            ids=ids,
-            lengths=lengths_of(ids),
-            dense=np.asarray(dense),
+            features=ids.features,
+            weighted=weights is not None,
+            ids=JaggedRows(len(ids.features), ids.values.numpy(), ids.offsets.numpy(), weights),
+            dense=np.ascontiguousarray(dense),
             labels=labels,
             sample_weight=_cast(columns, config.sample_weight, np.float32),
             event_time=_cast(columns, config.event_time, np.float64),
