@@ -1,9 +1,11 @@
 """Training on one machine: the pipeline, the trainer, its configuration and its metrics."""
 
+from stepwell.train.against import compare_with_column
 from stepwell.train.comparison import AucDifference, auc_difference
 from stepwell.train.config import EarlyStop, Task, TrainConfig
 from stepwell.train.dense import DenseAdaGrad, DenseAdam, DenseAdamW, DenseOptimizer, DenseSGD
 from stepwell.train.learner import Learner, Scorer, Work
+from stepwell.train.memory import MemoryPart, MemoryPlan, predict_memory
 from stepwell.train.metrics import BinaryMetrics
 from stepwell.train.opened import Run, evaluate, open_run
 from stepwell.train.pipeline import Pipeline, Stage
@@ -25,6 +27,8 @@ __all__ = [
     "EarlyStop",
     "Learner",
     "LinearDecay",
+    "MemoryPart",
+    "MemoryPlan",
     "Pipeline",
     "Run",
     "Schedule",
@@ -37,8 +41,10 @@ __all__ = [
     "VerifyReport",
     "Work",
     "auc_difference",
+    "compare_with_column",
     "evaluate",
     "five_stages",
     "open_run",
+    "predict_memory",
     "verify_exact",
 ]

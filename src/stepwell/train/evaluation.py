@@ -57,11 +57,13 @@ def figures_of(
         Stage(name="score", run=score, here=True),
     )
     pipeline = Pipeline(stages, depth=_DEPTH)
+    was_training = scorer.model.training
     scorer.eval()
     try:
         pipeline.run()
     finally:
-        scorer.train()
+        if was_training:
+            scorer.train()
         reader.close()
     if stopped():
         return {}
