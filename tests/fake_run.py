@@ -97,7 +97,11 @@ def write_run(folder: Path, **kwargs: Any) -> Path:
     config = {
         "kind": "TrainConfig",
         "seed": 1,
-        "store": {"kind": "StoreConfig", "tables": [table, {**table, "name": "users"}], "dram_bytes": 200 << 20},
+        "store": {
+            "kind": "StoreConfig",
+            "tables": [table, {**table, "name": "users", "dim": 8}],
+            "dram_bytes": 200 << 20,
+        },
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     return folder

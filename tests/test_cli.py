@@ -105,11 +105,3 @@ def test_a_store_in_use_is_refused(directory: Path, capsys: pytest.CaptureFixtur
         assert store.find("clicks", IDS).found.all()
         assert main(["store", "stats", str(directory)]) == 1
         assert "is in use by process" in capsys.readouterr().err
-
-
-def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--directory", str(tmp_path / "demo"), "--rows", "100000"]) == 0
-    assert "every row read was right" in capsys.readouterr().out.replace("\n", " ")
-    assert not (tmp_path / "demo").exists()
-    assert main(["demo", "--directory", str(tmp_path)]) == 1
-    assert "name another" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def test_synth_writes_files_and_prints_the_best_auc(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rows", "1.5"], "expected a whole number of rows"),
+        (["--rows", "1.5"], "expected a whole number"),
         (["--rows", "10", "--shape", "other"], "invalid choice: 'other'"),
         (["--rows", "10", "--set", "alfa=1"], "'alpha'"),
         (["--rows", "10", "--shape", "sequence", "--format", "tsv"], "expected 'parquet'"),

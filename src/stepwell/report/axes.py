@@ -25,7 +25,7 @@ class Axis:
     def label(self, tick: float) -> str:
         """The tick in as few digits as tell it from its neighbours."""
         step = self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else 1.0
-        return in_few_digits(tick, step)
+        return in_few_digits(tick, step, largest=max(map(abs, self.ticks)))
 
 
 def make_axis(
@@ -52,17 +52,17 @@ def fitted_axis(low: float, high: float, start_px: float, end_px: float, *, num_
     return Axis(low, high, start_px, end_px, tuple(i * step for i in range(first, last + 1)))
 
 
-def in_few_digits(value: float, step: float) -> str:
-    """12.5 k, 0.775: enough digits for neighbours that are `step` apart."""
+def in_few_digits(value: float, step: float, *, largest: float) -> str:
+    """12.5k, 0.775: enough digits for neighbours that are `step` apart, in the unit of the largest."""
     scale, unit = 1.0, ""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size * 10 or (abs(value) >= size > 1e3):
+        if largest >= size * 10 or (largest >= size > 1e3):
             scale, unit = size, letter
             break
     digits = max(0, -math.floor(math.log10(step / scale) + 1e-9))
     if round(step / scale, digits) != step / scale and abs(round(step / scale, digits) - step / scale) > 1e-9 * step:
         digits += 1
-    return f"{value / scale:,.{digits}f}{unit}"
+    return f"{value / scale:,.{digits}f}{unit if value else ''}"
 
 
 def in_count(count: float) -> str:

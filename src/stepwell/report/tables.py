@@ -15,7 +15,7 @@ _FIGURES = (
     ("calibration", "calibration"),
     ("grouped AUC", "grouped_auc"),
 )
-_TABLE_COLUMNS = ("name", "dim", "weight_dtype", "initializer", "optimizer", "admission", "eviction", "expiry")
+_TABLE_COLUMNS = ("dim", "weight_dtype", "initializer", "optimizer", "admission", "eviction", "expiry")
 
 
 def html_table(columns: list[str], rows: list[list[str]], *, text: frozenset[int] = frozenset()) -> str:
@@ -74,10 +74,15 @@ def evaluations_table(run: RunFiles) -> str:
 
 
 def model_tables(run: RunFiles) -> str:
-    """The tables of the store: what their rows are and which policies they have."""
-    specs = run.config.get("store", {}).get("tables", [])
-    rows = [[_cell(spec.get(column)) for column in _TABLE_COLUMNS] for spec in specs]
-    columns = ["table", *(column.replace("_", " ") for column in _TABLE_COLUMNS[1:])]
+    """The tables of the store: what their rows are and which policies they have; those that are alike share a row."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for spec in run.config.get("store", {}).get("tables", []):
+        alike.setdefault(tuple(_cell(spec.get(column)) for column in _TABLE_COLUMNS), []).append(str(spec.get("name")))
+    rows = []
+    for cells, names in alike.items():
+        name = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
+        rows.append([html.escape(name), *cells])
+    columns = ["table", *(column.replace("_", " ") for column in _TABLE_COLUMNS)]
     return html_table(columns, rows, text=frozenset({2, 3, 4, 5, 6, 7}))
 
 
