@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
+DEMO := build/demo
+DEMO_ROWS := 2_000_000
 CHECKED := src tests benchmarks tools recipes
 CORE_SOURCES := $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name CMakeLists.txt 2>/dev/null)
 BENCHES := $(basename $(notdir $(shell grep -l '^if __name__ ==' benchmarks/*.py 2>/dev/null)))
@@ -78,8 +80,20 @@ define run_native_tests
 	  $(2) $(BIN)/ctest --test-dir build/native-$(1) --output-on-failure --no-tests=error --parallel $(JOBS)
 endef
 
-demo: build ## fill a store larger than its DRAM budget, read it back, print speeds
-	$(BIN)/stepwell demo
+demo: build $(DEMO)/train/synthetic.json $(DEMO)/evaluation/synthetic.json ## train with most rows on SSD, evaluate against the best AUC there is, write a report
+	rm -rf $(DEMO)/run
+	$(BIN)/stepwell train recipes/demo.py --out $(DEMO)/run
+	$(BIN)/stepwell eval $(DEMO)/run --against teacher --within 0.01
+	@echo "the report: `$(BIN)/stepwell report $(DEMO)/run`"
+
+# Synthetic samples of Criteo's shape; those to evaluate on come after those to train on. Made once.
+$(DEMO)/train/synthetic.json: | build
+	rm -rf $(@D)
+	$(BIN)/stepwell data synth $(@D) --rows $(DEMO_ROWS)
+
+$(DEMO)/evaluation/synthetic.json: | build
+	rm -rf $(@D)
+	$(BIN)/stepwell data synth $(@D) --rows 200_000 --set first_row=$(DEMO_ROWS)
 
 setup-peers: $(VENV)/installed ## what the benchmarks compare with: RocksDB, LMDB, fio
 	$(BIN)/python -m pip install --quiet rocksdict lmdb
