@@ -95,8 +95,8 @@ $(DEMO)/evaluation/synthetic.json: | build
 	rm -rf $(@D)
 	$(BIN)/stepwell data synth $(@D) --rows 200_000 --set first_row=$(DEMO_ROWS)
 
-setup-peers: $(VENV)/installed ## what the benchmarks compare with: RocksDB, LMDB, fio
-	$(BIN)/python -m pip install --quiet rocksdict lmdb
+setup-peers: $(VENV)/installed ## what the benchmarks compare with: RocksDB, LMDB, FBGEMM, fio
+	$(BIN)/python -m pip install --quiet rocksdict lmdb fbgemm-gpu-cpu==1.8.0 # the FBGEMM that was built for torch 2.13
 	@if command -v fio >/dev/null; then echo "fio: `fio --version`"; \
 	elif [ "`id -u`" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq fio; \
 	else echo "fio is missing: install it with the system's package manager (for example apt-get install fio)"; exit 1; fi

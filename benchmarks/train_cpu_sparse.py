@@ -1,0 +1,119 @@
+"""Cases of `benchmarks.train_cpu` about the sparse path alone, through the calls that users make.
+
+Ours finds rows by hash and keeps whole records of a store that could evict them; the peer indexes an array.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.harness import Case, Run, Sides, Timed
+from benchmarks.peers.fbgemm import FbgemmTables
+from benchmarks.train_cpu_rows import (
+    ALPHA,
+    BATCH,
+    EPS,
+    LR,
+    OFFSETS,
+    ROWS,
+    TABLES,
+    THREADS,
+    Round,
+    first_weights,
+    make_round,
+    our_embedding,
+    require_close,
+    weights_of,
+)
+from stepwell.rows import RowWiseAdaGrad
+
+_PEER = "FBGEMM CPU TBE"
+
+
+def fbgemm_tables(dim: int) -> FbgemmTables:
+    """With the first weights."""
+    tables = FbgemmTables(TABLES, ROWS, dim, lr=LR, eps=EPS)
+    for table in range(TABLES):
+        tables.set_weights(table, first_weights(table, dim))
+    return tables
+
+
+def _config(dim: int) -> dict[str, Any]:
+    return {"tables": TABLES, "rows": ROWS, "dim": dim, "batch": BATCH, "alpha": ALPHA, "threads": THREADS}
+
+
+@contextmanager
+def _forward(dim: int, _: Run) -> Iterator[Sides]:
+    peer_tables = fbgemm_tables(dim)
+    with our_embedding(dim, RowWiseAdaGrad(lr=LR, eps=EPS)) as embedding:
+        embedding.eval()
+
+        def ours(given: Round) -> Tensor:
+            with torch.no_grad():
+                return embedding(given.ids)[1].pooled
+
+        def peer(given: Round) -> Tensor:
+            with torch.no_grad():
+                return peer_tables(given.rows, OFFSETS)
+
+        def agree(mine: Tensor, theirs: Tensor) -> None:
+            if not torch.equal(mine, theirs):
+                raise ValueError("the rows looked up are not the peer's")
+
+        yield Sides(
+            ours=Timed(call=ours, prepare=make_round, work=TABLES * BATCH),
+            peer=Timed(call=peer, prepare=make_round, work=TABLES * BATCH),
+            agree=agree,
+            config=_config(dim),
+        )
+
+
+@contextmanager
+def _train(dim: int, _: Run) -> Iterator[Sides]:
+    peer_tables = fbgemm_tables(dim)
+    grads = torch.from_numpy(np.random.default_rng(1).normal(0, 1e-2, (BATCH, TABLES * dim)).astype(np.float32))
+    with our_embedding(dim, RowWiseAdaGrad(lr=LR, eps=EPS)) as embedding:
+        store = embedding.store
+
+        def ours(given: Round) -> tuple[Round, Tensor]:
+            step = store.step + 1
+            fetched = embedding.fetch(embedding.route(given.ids), step)
+            pooled = embedding(fetched)[1].pooled
+            pooled.backward(grads)
+            embedding.apply()
+            store.commit(step)
+            return given, pooled
+
+        def peer(given: Round) -> Tensor:
+            pooled = peer_tables(given.rows, OFFSETS)
+            pooled.backward(grads)
+            return pooled
+
+        def agree(mine: tuple[Round, Tensor], theirs: Tensor) -> None:
+            given, pooled = mine
+            require_close("outputs", pooled.detach().numpy(), theirs.detach().numpy(), 1e-4)
+            for table in range(TABLES):
+                rows = given.rows.numpy()[table * BATCH : (table + 1) * BATCH]
+                now = peer_tables.weights(table)[rows].detach().numpy()
+                require_close(f"weights of table {table}", weights_of(embedding, table, rows), now, 1e-4)
+
+        yield Sides(
+            ours=Timed(call=ours, prepare=make_round, work=TABLES * BATCH),
+            peer=Timed(call=peer, prepare=make_round, work=TABLES * BATCH),
+            agree=agree,
+            config=_config(dim),
+        )
+
+
+def _cases(verb: str, setup: Callable[[int, Run], AbstractContextManager[Sides]]) -> list[Case]:
+    return [
+        Case(name=f"sparse_{verb}_d{dim}", setup=partial(setup, dim), unit="ids/s", peer_name=_PEER) for dim in (16, 64)
+    ]
+
+
+CASES = [*_cases("forward", _forward), *_cases("train", _train)]
