@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from stepwell.embedding.buffers import Buffers
 from stepwell.embedding.inputs import Sequence, SequenceSpec, SideInputs, SideSpec
 from stepwell.embedding.lookup import Lookup, Side
 from stepwell.errors import ConfigError, UnknownTable
@@ -65,6 +66,7 @@ class Plan:
         self._sequences = {side: self._place_sequences(side) for side in ("user", "item")}
         self.user, self.item = self._side_spec("user", dense[0]), self._side_spec("item", dense[1])
         self._pool = store.pool
+        self._buffers = Buffers()
         self.core = SparsePlan(
             [
                 SparseFeature(int(self._table_of[i]), POOLINGS.index(one.pooling), *self._places[i], one.max_len)
@@ -101,7 +103,7 @@ class Plan:
 
     def look_up(self, routed: RoutedIds, addresses: npt.NDArray[np.uint64]) -> tuple[Tensor, ...]:
         """The outputs of a batch whose rows' records lie at `addresses`."""
-        outputs = tuple(torch.empty(shape) for shape in self.shapes(routed.batch_size))
+        outputs = tuple(self._buffers.take(shape) for shape in self.shapes(routed.batch_size))
         self.core.lookup(routed.core, addresses, routed.weights, [output.numpy() for output in outputs])
         return outputs
 
