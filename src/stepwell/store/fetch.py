@@ -150,7 +150,8 @@ class Fetch:
             with self._changed:
                 if self._try(left, deadline):
                     placed = one.rows_missing()
-                    self._ahead.discard(one.rows.step)
+                    if not any(later.rows.step == one.rows.step for later in left if later is not one):
+                        self._ahead.discard(one.rows.step)
                     self._steps.opened(one.rows, one.group)
                     self._changed.notify_all()
                     return placed

@@ -131,14 +131,15 @@ class TieredStore:
     ) -> Iterator[StepRows]:
         """Place and pin whole steps, ids that are new with first values; yields each step as soon as it is pinned.
 
-        REQUIRES: steps rise; a table's ids are unique. What is not in DRAM is read from below for all steps together,
-        once. A step waits for other steps' pins (counted) holding none itself, so take each step from the iterator
-        and let earlier ones commit meanwhile. A step that can never fit is BudgetTooSmall.
+        REQUIRES: steps do not fall (one step may come in parts); a table's ids are unique. What is not in DRAM is read
+        from below for all of them together, once. A step waits for other steps' pins (counted) holding none itself, so
+        take each step from the iterator and let earlier ones commit meanwhile. A step that can never fit is
+        BudgetTooSmall.
         """
         self._trainable()
         window = [self._wanted(step, tables) for step, tables in steps]
-        if any(one.rows.step >= later.rows.step for one, later in pairwise(window)):
-            raise ConfigError(f"steps: found {[one.rows.step for one in window]}, expected steps that rise")
+        if any(one.rows.step > later.rows.step for one, later in pairwise(window)):
+            raise ConfigError(f"steps: found {[one.rows.step for one in window]}, expected steps that do not fall")
         return self._fetch.run(window, timeout_s)
 
     def read_rows(self, ids: Mapping[str, I64], *, epoch: int | None = None) -> RowCopies:
