@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from stepwell.embedding.buffers import Buffers
 from stepwell.embedding.inputs import Sequence, SequenceSpec, SideInputs, SideSpec
 from stepwell.embedding.lookup import Lookup, Side
 from stepwell.errors import ConfigError, UnknownTable
@@ -16,6 +16,7 @@ from stepwell.jagged import JaggedIds
 from stepwell.native import POOLINGS, Routed, SparseFeature, SparsePlan, sparse_table
 from stepwell.rows import TableSpec
 from stepwell.store import TieredStore
+from stepwell.store.buffers import Buffers
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -103,9 +104,12 @@ class Plan:
 
     def look_up(self, routed: RoutedIds, addresses: npt.NDArray[np.uint64]) -> tuple[Tensor, ...]:
         """The outputs of a batch whose rows' records lie at `addresses`."""
-        outputs = tuple(self._buffers.take(shape) for shape in self.shapes(routed.batch_size))
-        self.core.lookup(routed.core, addresses, routed.weights, [output.numpy() for output in outputs])
-        return outputs
+        outputs = [
+            self._buffers.take(4 * prod(shape)).view(np.float32).reshape(shape)
+            for shape in self.shapes(routed.batch_size)
+        ]
+        self.core.lookup(routed.core, addresses, routed.weights, outputs)
+        return tuple(torch.from_numpy(output) for output in outputs)
 
     def side_inputs(
         self, routed: RoutedIds, outputs: tuple[Tensor, ...], dense: Tensor

@@ -90,7 +90,7 @@ class ShardedEmbedding(nn.Module):
         return fetched
 
     def fetch_window(self, window: Iterable[tuple[RoutedIds, int]]) -> Iterator[Fetched]:
-        """Batches' rows, in rising order of steps, with one read of the SSD for all; yields each as it is pinned.
+        """Batches' rows, steps not falling, with one read of the SSD for all; yields each as it is pinned.
 
         A batch waits for its room holding no pins: take each from the iterator, so that earlier ones can commit.
         """

@@ -16,6 +16,7 @@ class Group:
     def __init__(self, tables: tuple[Table, ...], top: ResidentTier) -> None:
         self.tables = tables
         self.names = tuple(table.spec.name for table in tables)
+        self.widths = [table.layout.record_bytes for table in tables]
         self.core: TableGroup = top.group([table.number for table in tables])
         self.layouts: dict[int, list[int]] = {}
         for member, table in enumerate(tables):

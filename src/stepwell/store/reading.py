@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from stepwell.store.buffers import Buffers
 from stepwell.store.epochs import View
 from stepwell.store.groups import Groups
 from stepwell.store.results import RowCopies
@@ -20,6 +21,7 @@ def read_rows(
     groups: Groups | None,
     below: Tier | None,
     read_table: ReadTable,
+    buffers: Buffers,
 ) -> RowCopies:
     """Copies of the view's rows.
 
@@ -28,14 +30,15 @@ def read_rows(
     starts = np.zeros(len(wanted) + 1, np.int64)
     np.cumsum([len(some) for some in wanted], out=starts[1:])
     ids = np.concatenate([np.empty(0, np.int64), *wanted])
-    widths = [table.layout.record_bytes for table in tables]
+    group = groups.of(tables) if groups is not None else None
+    widths = group.widths if group is not None else [table.layout.record_bytes for table in tables]
     ends = np.zeros(len(wanted) + 1, np.int64)
     np.cumsum([width * len(some) for width, some in zip(widths, wanted, strict=True)], out=ends[1:])
-    buffer = np.empty(int(ends[-1]), np.uint8)
+    buffer = buffers.take(int(ends[-1]))
     records = {table.spec.name: buffer[ends[m] : ends[m + 1]].reshape(-1, widths[m]) for m, table in enumerate(tables)}
     found, addresses = np.empty(len(ids), np.uint8), np.empty(len(ids), np.uint64)
-    if groups is not None and not view.overlays:
-        core = groups.of(tables).core
+    if group is not None and not view.overlays:
+        core = group.core
         core.read(starts, ids, buffer, addresses, found)
         if below is not None:
             _read_below(tables, wanted, starts, below, records, found)

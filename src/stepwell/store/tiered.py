@@ -20,6 +20,7 @@ from stepwell.errors import ConfigError, StoreClosed, StoreIOError
 from stepwell.native import FaultyEnv, ThreadPool
 from stepwell.rows import encode_weights
 from stepwell.store import manifest
+from stepwell.store.buffers import Buffers
 from stepwell.store.config import Mode, StoreConfig
 from stepwell.store.contents import Contents, Editor
 from stepwell.store.dram import DramTier
@@ -55,6 +56,7 @@ class TieredStore:
         self.tables = Tables(config.tables, config.seed, manifest.numbers_for(config, saved))
         self._by_layout = self.tables.by_layout()
         self._pool = ThreadPool(config.threads)
+        self._buffers = Buffers()
         self._below = below
         self._top: DramTier | None = None
         try:
@@ -147,7 +149,8 @@ class TieredStore:
         tables = [self._table(name) for name in ids]
         with self._epochs.reading(epoch) as view:
             groups = self._steps.groups if self._top is not None else None
-            return read_rows(tables, [check_ids(some) for some in ids.values()], view, groups, self._below, self._read)
+            wanted = [check_ids(some) for some in ids.values()]
+            return read_rows(tables, wanted, view, groups, self._below, self._read, self._buffers)
 
     def pin(self, table: str, ids: I64, *, step: int | None = None, timeout_s: float = _WAIT_S) -> I64:
         """Slots in batch order, each pinned once per position: the rows stay where they are until `unpin`.
