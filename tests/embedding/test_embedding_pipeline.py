@@ -185,21 +185,26 @@ def test_many_pipelines(seed: int) -> None:
     check(tables(optimizer, policies=seed % 3 > 0), 100 + seed, rows=rows, threads=threads, depth=depth, window=window)
 
 
-def test_a_step_in_several_fetched_parts() -> None:
-    """Accumulation over batches that were fetched ahead: the same as over ids."""
+@pytest.mark.parametrize("window", [1, 3, 4, 6, 24])
+def test_a_step_in_several_fetched_parts(window: int) -> None:
+    """Accumulation over batches that were fetched ahead, windows that cut steps included: the same as over ids."""
     specs = tables(Adam(lr=0.05))
     batches = [random_ids(LOOKUPS, BATCH, step, POOL) for step in range(24)]
     states = []
-    for rows, ahead in ((0, False), (3 * ONE_BATCH, True)):
+    for rows in (0, 3 * ONE_BATCH):
         with ExitStack() as exit_stack:
             store = open_store(specs, exit_stack, rows=rows)
             embedding = ShardedEmbedding(LOOKUPS, store)
-            for step in range(1, 9):
-                parts = batches[3 * step - 3 : 3 * step]
-                fetched = [embedding.fetch(embedding.route(ids), step) for ids in parts] if ahead else parts
-                for part in fetched:
-                    loss_of(embedding, part).backward()
-                embedding.apply()
-                store.commit(step, event_time=float(step))
+            steps = [1 + part // 3 for part in range(24)]
+            ahead: Iterable[JaggedIds | Fetched] = batches
+            if rows:
+                routed = [(embedding.route(ids), step) for ids, step in zip(batches, steps, strict=True)]
+                windows = (routed[first : first + window] for first in range(0, 24, window))
+                ahead = (fetched for some in windows for fetched in embedding.fetch_window(some))
+            for number, part in enumerate(ahead, 1):
+                loss_of(embedding, part).backward()
+                if number % 3 == 0:
+                    embedding.apply()
+                    store.commit(store.step + 1, event_time=float(number))
             states.append(state_of(store))
     assert states[0] == states[1]
