@@ -84,7 +84,8 @@ void BindGather(nb::module_& module) {
   nb::class_<JaggedRows>(module, "JaggedRows")
       .def(nb::new_(&MakeRows), nb::arg("num_features"), nb::arg("values"), nb::arg("offsets"),
            nb::arg("weights").none())
-      .def_prop_ro("num_rows", &JaggedRows::num_rows);
+      .def_prop_ro("num_rows", &JaggedRows::num_rows)
+      .def_prop_ro("num_bytes", &JaggedRows::num_bytes);
   nb::class_<JaggedGather>(module, "JaggedGather")
       .def(nb::init<>())
       .def("add",

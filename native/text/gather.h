@@ -32,6 +32,10 @@ class JaggedRows {
   size_t num_features() const { return num_features_; }
   bool weighted() const { return !weights_.empty(); }
   bool has_values() const { return !values_.empty(); }
+  size_t num_bytes() const {
+    return values_.size() * sizeof(int64_t) + weights_.size() * sizeof(float) + lengths_.size() * sizeof(uint32_t) +
+           starts_.size() * sizeof(int64_t);
+  }
 
  private:
   friend class JaggedGather;

@@ -31,6 +31,12 @@ class Samples:
     event_time: npt.NDArray[np.float64] | None = None
     group: I64 | None = None
 
+    @property
+    def num_bytes(self) -> int:
+        """Of everything it holds."""
+        arrays = (self.dense, self.labels, self.sample_weight, self.event_time, self.group)
+        return self.ids.num_bytes + sum(array.nbytes for array in arrays if array is not None)
+
 
 class Pool:
     """Samples of several units side by side, numbered through. Nothing is copied before a batch is made."""

@@ -217,7 +217,7 @@ def _around_tiers(config: TrainConfig, touched: int, steps: int) -> list[MemoryP
 
 def _reading(config: TrainConfig, sample: _Sample) -> list[MemoryPart]:
     scale = sample.unit_rows / sample.samples.num_rows
-    unit = int(_bytes_of_samples(sample.samples) * scale)
+    unit = int(sample.samples.num_bytes * scale)
     raw = int(sample.raw_bytes * scale)
     workers = config.reader.workers
     window = max(1, -(-config.reader.shuffle_rows // sample.unit_rows))
@@ -337,13 +337,6 @@ def _bytes_of_columns(columns: Columns) -> int:
         total += values.data.nbytes + values.offsets.nbytes if isinstance(values, Strings) else values.nbytes
         total += sum(part.nbytes for part in (column.offsets, column.valid) if part is not None)
     return total
-
-
-def _bytes_of_samples(samples: Samples) -> int:
-    arrays = (samples.lengths, samples.dense, samples.labels, samples.sample_weight, samples.event_time, samples.group)
-    ids = samples.ids
-    tensors = (ids.values, ids.offsets, ids.weights)
-    return sum(part.nbytes for part in (*arrays, *tensors) if part is not None)
 
 
 def _bytes_of_batch(batch: Batch) -> int:
