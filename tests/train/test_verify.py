@@ -80,7 +80,7 @@ def test_a_changed_row_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def tamper(step: int, learner: Any) -> None:
         if step == 7:
             [slot] = learner.store.pin("words", wanted, step=8)
-            learner.store.slots("words")[slot, 4] ^= 1  # a bit of the weight's third column
+            learner.store.slots("words")[slot, 5] ^= 0x80  # the sign of the weight's third column
             learner.store.unpin("words", np.array([slot]), False)
 
     tampered(monkeypatch, tamper)
