@@ -193,6 +193,7 @@ nb::dict Stats(SsdHandle& self) {
   STEPWELL_STAT(space_stalls);
   STEPWELL_STAT(compactions);
   STEPWELL_STAT(bytes_rewritten);
+  STEPWELL_STAT(compaction_bytes_read);
   STEPWELL_STAT(implicit_syncs);
   STEPWELL_STAT(checksum_failures);
   STEPWELL_STAT(expired_dropped);

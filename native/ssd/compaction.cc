@@ -149,7 +149,7 @@ Status Log::Gather(Segment& victim, Group* group) {
                                                                 FieldOr(row, options_.step_offset, UINT32_MAX));
           state[want.index] = expired ? 2 : 1;
         },
-        [](const Want&) {}, pressed_.load() > 0 ? 0 : kReadDepth);
+        [](const Want&) {}, pressed_.load() > 0 ? 0 : kReadDepth, &counters_.compaction_reads);
     for (size_t i = 0; i < items.size(); ++i) {
       if (state[i] == 0) victim.damaged = true;
       if (state[i] == 1) group->items.push_back(items[i]);

@@ -73,7 +73,7 @@ Status Log::Locate(uint32_t table, const int64_t* ids, size_t n, uint32_t* locat
 }
 
 Status Log::ReadRecords(std::vector<Want>* wants, const std::function<void(const Want&, const RecordView&)>& visit,
-                        const std::function<void(const Want&)>& bad, uint32_t depth) {
+                        const std::function<void(const Want&)>& bad, uint32_t depth, ReadCounts* counts) {
   SortWants(wants);
   std::vector<Extent> extents;
   std::vector<ReadExtent> reads;
@@ -185,10 +185,10 @@ Status Log::ReadRecords(std::vector<Want>* wants, const std::function<void(const
         }
       },
       depth);
-  counters_.reads += reads.size();
-  counters_.bytes_read += bytes;
-  counters_.pages_read += pages_needed;
-  counters_.reads_coalesced += records_joined;
+  counts->requests += reads.size();
+  counts->bytes += bytes;
+  counts->pages += pages_needed;
+  counts->coalesced += records_joined;
   return error;
 }
 
@@ -262,7 +262,7 @@ Status Log::Find(const std::vector<IdsOf>& parts, std::byte* out, size_t out_str
           clear(i, kRowAbsent);  // its location stays: Locate gives it too
         }
       },
-      [&](const Want& want) { clear(want.index, kRowUnreadable); }, 0);
+      [&](const Want& want) { clear(want.index, kRowUnreadable); }, 0, &counters_.reads);
   if (!status.ok()) return status;
   if (!misplaced.ok()) {
     ++counters_.checksum_failures;
@@ -348,7 +348,7 @@ Status Log::Scan(int64_t table, const std::function<Status(const ScanBatch&)>& v
                                                                    FieldOr(row, options_.count_offset, 1),
                                                                    FieldOr(row, options_.step_offset, UINT32_MAX));
             },
-            [](const Want&) {}, 0);
+            [](const Want&) {}, 0, &counters_.reads);
         if (!status.ok() && damage.ok()) damage = status;
         size_t n = 0;
         for (size_t i = 0; i < good.size(); ++i) {

@@ -110,9 +110,13 @@ class Log {
 
   // ---- find.cc
   // visit(want index in `wants`, view) for readable ones; others get bad(...). Sorts `wants`. visit may run on
-  // several threads. The first error is returned. Requires: a reader's ticket taken before the locations were.
+  // several threads. What it read is added to `counts`. The first error is returned. Requires: a reader's ticket taken
+  // before the locations were.
+  struct ReadCounts {
+    std::atomic<uint64_t> pages{0}, bytes{0}, requests{0}, coalesced{0};
+  };
   Status ReadRecords(std::vector<Want>* wants, const std::function<void(const Want&, const RecordView&)>& visit,
-                     const std::function<void(const Want&)>& bad, uint32_t depth);
+                     const std::function<void(const Want&)>& bad, uint32_t depth, ReadCounts* counts);
   void LookUp(TableState& table, const ByShard& parts, uint32_t* locations);
   void Warn(const std::string& text);
 
@@ -196,9 +200,10 @@ class Log {
   std::atomic<bool> closed_{false};
 
   struct Counters {
-    std::atomic<uint64_t> rows_read{0}, pages_read{0}, bytes_read{0}, reads{0}, reads_coalesced{0}, write_stalls{0},
-        space_stalls{0}, compactions{0}, bytes_rewritten{0}, implicit_syncs{0}, checksum_failures{0},
-        expired_dropped{0};
+    ReadCounts reads;             // of Find and Scan
+    ReadCounts compaction_reads;
+    std::atomic<uint64_t> rows_read{0}, write_stalls{0}, space_stalls{0}, compactions{0}, bytes_rewritten{0},
+        implicit_syncs{0}, checksum_failures{0}, expired_dropped{0};
   } counters_;
   std::mutex warnings_mutex_;
   std::vector<std::string> warnings_;  // guarded by warnings_mutex_

@@ -137,10 +137,11 @@ SsdStats Log::Stats() {
   stats.appended_seq = last_seq_.load();
   stats.synced_seq = synced_seq_.load();
   stats.rows_read = counters_.rows_read;
-  stats.pages_read = counters_.pages_read;
-  stats.bytes_read = counters_.bytes_read;
-  stats.reads = counters_.reads;
-  stats.reads_coalesced = counters_.reads_coalesced;
+  stats.pages_read = counters_.reads.pages;
+  stats.bytes_read = counters_.reads.bytes;
+  stats.reads = counters_.reads.requests;
+  stats.reads_coalesced = counters_.reads.coalesced;
+  stats.compaction_bytes_read = counters_.compaction_reads.bytes;
   stats.bytes_written = (writer_ == nullptr ? 0 : writer_->bytes_written()) + counters_.bytes_rewritten;
   stats.write_stalls = counters_.write_stalls;
   stats.space_stalls = counters_.space_stalls;
