@@ -26,11 +26,11 @@ NAMES = tuple(f"f{table:02}" for table in range(TABLES))
 OFFSETS = torch.arange(TABLES * BATCH + 1)  # one id per feature and sample
 
 
-def row_numbers(round_: int) -> I64:
-    """[TABLES * BATCH]: rows by a power law of exponent ALPHA, table after table; other ones in every round."""
+def row_numbers(round_: int, alpha: float = ALPHA) -> I64:
+    """[TABLES * BATCH]: rows by a power law of exponent alpha, table after table; other ones in every round."""
     uniform = np.random.default_rng((SEED, round_)).random(TABLES * BATCH)
-    reach = (ROWS + 1.0) ** (1 - ALPHA) - 1
-    rank = ((uniform * reach + 1) ** (1 / (1 - ALPHA)) - 1).astype(np.int64)
+    reach = (ROWS + 1.0) ** (1 - alpha) - 1
+    rank = ((uniform * reach + 1) ** (1 / (1 - alpha)) - 1).astype(np.int64)
     return np.clip(rank, 0, ROWS - 1) * 2_654_435_761 % ROWS  # so that ranks lie nowhere near each other
 
 
