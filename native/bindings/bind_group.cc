@@ -109,14 +109,14 @@ nb::object Unborn(GroupHandle& self, In<int64_t> starts, In<int64_t> ids, Out<ui
 }
 
 void Commit(GroupHandle& self, In<int64_t> starts, In<int64_t> ids, Out<uint32_t> slots, uint32_t step,
-            Out<uint8_t> refused, Out<uint8_t> outcomes, Out<uint32_t> old_steps, Out<int64_t> born) {
+            Out<uint8_t> refused, bool unpin, Out<uint8_t> outcomes, Out<uint32_t> old_steps, Out<int64_t> born) {
   const TableGroup::Batch batch = BatchOf(self, starts, ids, slots);
   const uint8_t* refused_or_none = Optional(refused, ids.size(), "refused");
   uint8_t* outcomes_or_none = Optional(outcomes, ids.size(), "outcomes");
   uint32_t* old_or_none = Optional(old_steps, ids.size(), "old_steps");
   CheckSize(born.size(), self.group.num_members(), "born");
   nb::gil_scoped_release release;
-  self.group.Commit(batch, step, refused_or_none, outcomes_or_none, old_or_none, born.data());
+  self.group.Commit(batch, step, refused_or_none, unpin, outcomes_or_none, old_or_none, born.data());
 }
 
 void Unpin(GroupHandle& self, In<int64_t> starts, In<int64_t> ids, Out<uint32_t> slots) {

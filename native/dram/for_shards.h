@@ -30,11 +30,12 @@ void DramTable::ForShards(Table& table, const ShardOrder& order, Visit&& visit) 
   });
 }
 
-// visit(value pointer or nullptr, k) for each of a shard's positions. The visitor must not insert or erase.
-// Requires: the shard's lock is held.
+// visit(value pointer or nullptr, k) for each of a shard's positions, those of one id in their order. The visitor must
+// not insert or erase. Requires: the shard's lock is held.
 template <class Shard, class Visit>
 void ProbeShard(Shard& shard, const ShardOrder& order, uint32_t number, Visit&& visit) {
   typename Shard::Line* lines[kProbesAtOnce];
+  uint32_t behind[kProbesAtOnce];
   const uint32_t end = order.end(number);
   for (uint32_t k = order.begin(number); k < end;) {
     const uint32_t some = std::min(kProbesAtOnce, end - k);
@@ -42,7 +43,17 @@ void ProbeShard(Shard& shard, const ShardOrder& order, uint32_t number, Visit&& 
       for (uint32_t i = 0; i < some; ++i) visit(static_cast<uint32_t*>(nullptr), k + i);
     } else {
       for (uint32_t i = 0; i < some; ++i) lines[i] = shard.Ask(order.rest(k + i));
-      for (uint32_t i = 0; i < some; ++i) visit(shard.FindFrom(lines[i], order.rest(k + i)), k + i);
+      uint32_t num_behind = 0;
+      for (uint32_t i = 0; i < some; ++i) {
+        bool spilled;
+        const uint32_t* value = shard.FindAtHome(lines[i], order.rest(k + i), &spilled);
+        if (spilled) {
+          behind[num_behind++] = k + i;
+        } else {
+          visit(value, k + i);
+        }
+      }
+      for (uint32_t i = 0; i < num_behind; ++i) visit(shard.Find(order.rest(behind[i])), behind[i]);
     }
     k += some;
   }

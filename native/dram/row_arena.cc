@@ -180,6 +180,16 @@ void RowArena::UnpinStamped(uint32_t slot) {
   (void)Unpin(slot, false);
 }
 
+void RowArena::UnpinCommitted(uint32_t slot, bool dirty) {
+  uint8_t mark = marks_[slot].load(std::memory_order_relaxed);
+  while ((mark & kPins) != kPins) {
+    const uint8_t unpinned = static_cast<uint8_t>((mark - 1) & kPins) | (dirty ? kDirty : uint8_t{0});
+    if (marks_[slot].compare_exchange_weak(mark, unpinned, std::memory_order_acq_rel)) return;
+  }
+  if (!dirty) (void)ClearDirty(slot);
+  (void)Unpin(slot, dirty);
+}
+
 uint64_t RowArena::BytesAhead(uint64_t used) const {
   return std::clamp(used / 256 / kHugePage * kHugePage, kLeastAhead, kMostAhead);
 }

@@ -60,6 +60,8 @@ class RowArena {
   }
   // Unpin(slot, false) of a slot that has a pin, and its stamped mark goes.
   void UnpinStamped(uint32_t slot);
+  // Both at once, for a slot that its step has pinned once; the row is dirty then, or not.
+  void UnpinCommitted(uint32_t slot, bool dirty);
   void AskForMark(uint32_t slot) const { __builtin_prefetch(reinterpret_cast<const char*>(marks_ + slot), 1); }
 
   size_t bytes_used() const;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kChunk = 2048;     // ids whose shards are locked together
 constexpr size_t kLeastRun = 1024;  // positions that are worth a task
-constexpr size_t kGroup = 16;       // ids whose memory is asked for at a time
+constexpr size_t kGroup = 32;       // ids whose memory is asked for at a time
 constexpr size_t kAhead = 16;       // rows asked for before the one that is used
 
 // The shards that a chunk of keys needs, locked together, so that keys need not be sorted by shard. Whoever holds several
@@ -50,26 +50,47 @@ class ShardsOf {
 template <class Index, class Visit, class AfterGroup>
 void FindKeys(Index& index, const uint64_t* keys, size_t n, Visit&& visit, AfterGroup&& after_group) {
   using Line = std::remove_pointer_t<decltype(index.shard(0).Ask(0))>;
-  Line* lines[2][kGroup];
-  const auto ask = [&](size_t first, Line** into) {
+  struct Group {
+    Line* lines[kGroup];
+    uint32_t behind[kGroup];  // positions of keys that are not in their home lines
+    size_t num_behind = 0;
+  };
+  Group groups[2];
+  const auto ask = [&](size_t first, Group& group) {
     for (size_t i = first; i < std::min(first + kGroup, n); ++i) {
       auto& shard = index.shard(ShardOfKey(keys[i]));
-      into[i - first] = shard.size() == 0 ? nullptr : shard.Ask(RestOfKey(keys[i]));
+      group.lines[i - first] = shard.size() == 0 ? nullptr : shard.Ask(RestOfKey(keys[i]));
     }
   };
-  ask(0, lines[0]);
-  size_t done = 0;
-  for (size_t first = 0, turn = 0; first < n; first += kGroup, turn ^= 1) {
-    ask(first + kGroup, lines[turn ^ 1]);
-    const size_t last = std::min(first + kGroup, n);
-    for (size_t i = first; i < last; ++i) {
-      Line* line = lines[turn][i - first];
-      visit(i, line == nullptr ? nullptr : index.shard(ShardOfKey(keys[i])).FindFrom(line, RestOfKey(keys[i])));
+  const auto look_behind = [&](Group& group) {
+    for (size_t s = 0; s < group.num_behind; ++s) {
+      const size_t i = group.behind[s];
+      visit(i, index.shard(ShardOfKey(keys[i])).FindMutable(RestOfKey(keys[i])));
     }
-    if (first > 0) after_group(done, first);
-    done = first;
+    group.num_behind = 0;
+  };
+  ask(0, groups[0]);
+  size_t turn = 0;
+  for (size_t first = 0; first < n; first += kGroup, turn ^= 1) {
+    Group& now = groups[turn];
+    Group& other = groups[turn ^ 1];  // the one before, then the next
+    look_behind(other);
+    ask(first + kGroup, other);
+    for (size_t i = first; i < std::min(first + kGroup, n); ++i) {
+      Line* line = now.lines[i - first];
+      bool spilled = false;
+      const uint32_t* value = nullptr;
+      if (line != nullptr) value = index.shard(ShardOfKey(keys[i])).FindAtHome(line, RestOfKey(keys[i]), &spilled);
+      if (spilled) {
+        now.behind[now.num_behind++] = static_cast<uint32_t>(i);
+      } else {
+        visit(i, value);
+      }
+    }
+    if (first > 0) after_group(first - kGroup, first);
   }
-  if (n > 0) after_group(done, n);
+  look_behind(groups[turn ^ 1]);
+  if (n > 0) after_group((n - 1) / kGroup * kGroup, n);
 }
 
 }  // namespace
@@ -266,7 +287,7 @@ std::vector<uint32_t> TableGroup::Unborn(const Batch& batch, const uint8_t* want
   return positions;
 }
 
-void TableGroup::Commit(const Batch& batch, uint32_t step, const uint8_t* refused, uint8_t* outcomes,
+void TableGroup::Commit(const Batch& batch, uint32_t step, const uint8_t* refused, bool unpin, uint8_t* outcomes,
                         uint32_t* old_steps, int64_t* born) const {
   std::fill(born, born + members_.size(), 0);
   ForRuns(batch.starts, [&](size_t m, size_t first, size_t last) {
@@ -286,10 +307,10 @@ void TableGroup::Commit(const Batch& batch, uint32_t step, const uint8_t* refuse
       uint32_t& count = core.CountOf(row);
       uint32_t& last_step = core.StepOf(row);
       if (old_steps != nullptr) old_steps[i] = last_step;
-      if (arena.Stamp(slot)) {
+      if (unpin || arena.Stamp(slot)) {
         if (count == 0 && refused != nullptr && refused[i] != 0) {
           core.PlaceFirstValues(table, &batch.ids[i], &row, 1);
-          arena.ClearDirty(slot);
+          if (!unpin) arena.ClearDirty(slot);
         } else {
           outcome = count == 0 ? kBorn : kStamped;
           births += count == 0;
@@ -297,6 +318,10 @@ void TableGroup::Commit(const Batch& batch, uint32_t step, const uint8_t* refuse
           count = decayed == UINT32_MAX ? decayed : decayed + 1;
           last_step = step;
         }
+      }
+      if (unpin) {
+        arena.UnpinCommitted(slot, outcome != kNotStored);
+        batch.slots[i] = kNoSlot;
       }
       if (outcomes != nullptr) outcomes[i] = outcome;
     }

@@ -68,9 +68,10 @@ class TableGroup {
   // When a step commits: count becomes its decayed value + 1 and last step becomes `step`; a row that was never
   // committed is born, or goes back to its first values where refused[i] != 0 (may be nullptr). A row is stamped once, in however many of
   // the step's batches it is, until the first of them is unpinned. born[m] counts births. outcomes[i] and old_steps[i]
-  // (the last step before; both may be nullptr) say what became of the rows.
-  void Commit(const Batch& batch, uint32_t step, const uint8_t* refused, uint8_t* outcomes, uint32_t* old_steps,
-              int64_t* born) const;
+  // (the last step before; both may be nullptr) say what became of the rows. `unpin` does Unpin's work on the way, for a
+  // step that has no other batch.
+  void Commit(const Batch& batch, uint32_t step, const uint8_t* refused, bool unpin, uint8_t* outcomes,
+              uint32_t* old_steps, int64_t* born) const;
 
   // Takes the batch's pins off and ends what Commit began. Its slots are kNoSlot afterwards.
   void Unpin(const Batch& batch) const;

@@ -143,8 +143,8 @@ void TestAgainstMap(uint64_t seed, int threads) {
     for (uint8_t& flag : refused) flag = random() % 2;
     const std::vector<uint32_t> new_rows = store.group->Unborn(now.batch(), unborn.data());
     std::vector<int64_t> births(5), twice(5);
-    store.group->Commit(now.batch(), now.number, refused.data(), outcomes.data(), old_steps.data(), births.data());
-    store.group->Commit(again.batch(), now.number, nullptr, nullptr, nullptr, twice.data());
+    store.group->Commit(now.batch(), now.number, refused.data(), false, outcomes.data(), old_steps.data(), births.data());
+    store.group->Commit(again.batch(), now.number, nullptr, false, nullptr, nullptr, twice.data());
     CHECK(twice == std::vector<int64_t>(5, 0));
     std::vector<int64_t> expected_births(5);
     size_t next_new = 0;
@@ -289,8 +289,9 @@ void TestPipeline(int threads) {
     }
     lock.lock();
     std::vector<int64_t> births(5);
-    store.group->Commit(step.batch(), number, nullptr, nullptr, nullptr, births.data());
-    store.group->Unpin(step.batch());
+    const bool at_once = number % 2 == 0;
+    store.group->Commit(step.batch(), number, nullptr, at_once, nullptr, nullptr, births.data());
+    if (!at_once) store.group->Unpin(step.batch());
     changed.notify_all();
   }
   stop = true;

@@ -189,8 +189,8 @@ class Dram(AnyTier):
             if new:
                 self.rows[table][row_id] = record.tobytes()
 
-    @rule(table=number, data=st.data(), admit=st.booleans())
-    def commit(self, table: int, data: st.DataObject, admit: bool) -> None:
+    @rule(table=number, data=st.data(), admit=st.booleans(), unpin=st.booleans())
+    def commit(self, table: int, data: st.DataObject, admit: bool, unpin: bool) -> None:
         resident = [row_id for row_id in IDS if self.tier.find_slots(table, int64s([row_id]), pin=False)[0] >= 0]
         ids = sorted(set(data.draw(st.lists(st.sampled_from(resident))))) if resident else []
         wanted = int64s(ids)
@@ -200,8 +200,9 @@ class Dram(AnyTier):
         assert group.begin(starts, wanted, slots) <= sum(row_id not in self.rows[table] for row_id in ids)
         refused, outcomes = np.full(n, not admit).astype(np.uint8), np.empty(n, np.uint8)
         old_steps, born = np.empty(n, np.uint32), np.empty(1, np.int64)
-        group.commit(starts, wanted, slots, 7, refused, outcomes, old_steps, born)
-        group.unpin(starts, wanted, slots)
+        group.commit(starts, wanted, slots, 7, refused, unpin, outcomes, old_steps, born)
+        if not unpin:
+            group.unpin(starts, wanted, slots)
         records, _ = self.tier.read(table, wanted)
         views = SPECS[table].layout.views(records)
         assert born[0] == sum(admit and row_id not in self.rows[table] for row_id in ids)

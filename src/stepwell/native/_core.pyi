@@ -214,6 +214,7 @@ class TableGroup:
         slots: _U32,
         step: int,
         refused: _U8,
+        unpin: bool,
         outcomes: _U8,
         old_steps: _U32,
         born: _I64,

@@ -188,10 +188,11 @@ class Steps:
         batches = self._batches(step)
         self._open.pop(step, None)
         for (rows, group), refused in zip(batches, self._refused(batches, step), strict=True):
-            self._stamp(rows, group, refused)
+            self._stamp(rows, group, refused, unpin=len(batches) == 1)
         self.committed = step
-        for rows, group in batches:
-            group.core.unpin(rows.starts, rows.ids, rows.slots)
+        if len(batches) > 1:  # a row may be in several, and is stamped once
+            for rows, group in batches:
+                group.core.unpin(rows.starts, rows.ids, rows.slots)
         for rows, group in batches:
             for member in group.small:
                 self._remove_small(
@@ -286,12 +287,12 @@ class Steps:
                 refused[batch][some], refuse = refuse[: len(some)], refuse[len(some) :]
         return refused
 
-    def _stamp(self, rows: StepRows, group: Group, refused: U8) -> None:
+    def _stamp(self, rows: StepRows, group: Group, refused: U8, *, unpin: bool) -> None:
         n = len(rows.ids)
         outcomes = np.empty(n if group.choosy or group.counting else 0, np.uint8)
         old_steps = np.empty(n if group.counting else 0, np.uint32)
         born = np.empty(len(group.tables), np.int64)
-        group.core.commit(rows.starts, rows.ids, rows.slots, rows.step, refused, outcomes, old_steps, born)
+        group.core.commit(rows.starts, rows.ids, rows.slots, rows.step, refused, unpin, outcomes, old_steps, born)
         starts, births = rows.starts.tolist(), born.tolist()
         for member, table in enumerate(group.tables):
             mine = slice(starts[member], starts[member + 1])
