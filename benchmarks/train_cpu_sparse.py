@@ -1,6 +1,7 @@
 """Cases of `benchmarks.train_cpu` about the sparse path alone, through the calls that users make.
 
-Ours finds rows by hash and keeps whole records of a store that could evict them; the peer indexes an array.
+Ours finds rows by hash and keeps whole records of a store that could evict them; the peer indexes an array. A round is
+several batches one right after the other, as a training loop runs them.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from benchmarks.train_cpu_rows import (
 from stepwell.rows import RowWiseAdaGrad
 
 _PEER = "FBGEMM CPU TBE"
+_STEPS = 8  # of a round
 
 
 def fbgemm_tables(dim: int) -> FbgemmTables:
@@ -44,7 +46,23 @@ def fbgemm_tables(dim: int) -> FbgemmTables:
 
 
 def _config(dim: int) -> dict[str, Any]:
-    return {"tables": TABLES, "rows": ROWS, "dim": dim, "batch": BATCH, "alpha": ALPHA, "threads": THREADS}
+    shape = {"tables": TABLES, "rows": ROWS, "dim": dim, "batch": BATCH, "alpha": ALPHA}
+    return {**shape, "threads": THREADS, "steps_per_round": _STEPS}
+
+
+def _batches(round_: int) -> list[Round]:
+    return [make_round(round_ * _STEPS + step) for step in range(_STEPS)]
+
+
+def _side(step: Callable[[Round], Any]) -> Timed:
+    """All batches of a round; the result is the last one's."""
+
+    def call(given: list[Round]) -> Any:
+        for one in given[:-1]:
+            step(one)
+        return step(given[-1])
+
+    return Timed(call=call, prepare=_batches, work=_STEPS * TABLES * BATCH)
 
 
 @contextmanager
@@ -65,12 +83,7 @@ def _forward(dim: int, _: Run) -> Iterator[Sides]:
             if not torch.equal(mine, theirs):
                 raise ValueError("the rows looked up are not the peer's")
 
-        yield Sides(
-            ours=Timed(call=ours, prepare=make_round, work=TABLES * BATCH),
-            peer=Timed(call=peer, prepare=make_round, work=TABLES * BATCH),
-            agree=agree,
-            config=_config(dim),
-        )
+        yield Sides(ours=_side(ours), peer=_side(peer), agree=agree, config=_config(dim))
 
 
 @contextmanager
@@ -102,12 +115,7 @@ def _train(dim: int, _: Run) -> Iterator[Sides]:
                 now = peer_tables.weights(table)[rows].detach().numpy()
                 require_close(f"weights of table {table}", weights_of(embedding, table, rows), now, 1e-4)
 
-        yield Sides(
-            ours=Timed(call=ours, prepare=make_round, work=TABLES * BATCH),
-            peer=Timed(call=peer, prepare=make_round, work=TABLES * BATCH),
-            agree=agree,
-            config=_config(dim),
-        )
+        yield Sides(ours=_side(ours), peer=_side(peer), agree=agree, config=_config(dim))
 
 
 def _cases(verb: str, setup: Callable[[int, Run], AbstractContextManager[Sides]]) -> list[Case]:
