@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -89,7 +88,7 @@ def _forward(dim: int, _: Run) -> Iterator[Sides]:
 @contextmanager
 def _train(dim: int, _: Run) -> Iterator[Sides]:
     peer_tables = fbgemm_tables(dim)
-    grads = torch.from_numpy(np.random.default_rng(1).normal(0, 1e-2, (BATCH, TABLES * dim)).astype(np.float32))
+    grads = torch.empty(BATCH, TABLES * dim).normal_(0, 1e-2, generator=torch.Generator().manual_seed(1))
     with our_embedding(dim, RowWiseAdaGrad(lr=LR, eps=EPS)) as embedding:
         store = embedding.store
 

@@ -163,6 +163,11 @@ void BindSparse(nb::module_& module) {
                      const Routed& routed = nb::cast<const Routed&>(self);
                      return View(self, routed.ids(), routed.num_unique());
                    })
+      .def_prop_ro("longest",
+                   [](nb::handle_t<Routed> self) {
+                     const Routed& routed = nb::cast<const Routed&>(self);
+                     return View(self, routed.longest().data(), routed.longest().size());
+                   })
       .def_prop_ro("starts",
                    [](nb::handle_t<Routed> self) {
                      const Routed& routed = nb::cast<const Routed&>(self);

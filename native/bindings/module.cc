@@ -59,15 +59,16 @@ NB_MODULE(_core, module) {
   });
   nb::class_<ThreadPool>(module, "ThreadPool")
       .def("__init__",
-           [](ThreadPool* self, int num_threads) {
+           [](ThreadPool* self, int num_threads, uintptr_t team) {
              if (num_threads < 1 || num_threads > 1024) {
                Check(Status(Code::kInvalid,
                             "num_threads is " + std::to_string(num_threads) + ", expected 1 to 1024"));
              }
-             new (self) ThreadPool(num_threads);
+             new (self) ThreadPool(num_threads, reinterpret_cast<Team>(team));
            },
-           nb::arg("num_threads"))
-      .def_prop_ro("num_threads", &ThreadPool::num_threads);
+           nb::arg("num_threads"), nb::arg("team") = 0)
+      .def_prop_ro("num_threads", &ThreadPool::num_threads)
+      .def_prop_ro("has_team", &ThreadPool::has_team);
   BindRows(module);
   BindDram(module);
   BindFeatures(module);

@@ -63,6 +63,7 @@ Status Routed::Make(const int64_t* values, size_t num_values, const int64_t* off
   self.num_values_ = num_values;
   self.batch_size_ = (num_offsets - 1) / num_features;
   self.feature_tables_.assign(feature_tables, feature_tables + num_features);
+  self.longest_.resize(num_features);
   self.features_of_.resize(num_tables);
   for (size_t f = 0; f < num_features; ++f) {
     if (feature_tables[f] >= num_tables) {
@@ -166,6 +167,11 @@ bool Routed::CopyOffsets(const int64_t* offsets, size_t feature, uint32_t* wrong
       if (offsets[bag + 1] < offsets[bag]) *wrong = static_cast<uint32_t>(bag);
     }
   }
+  uint32_t longest = one_each ? 1 : 0;
+  for (size_t bag = begin; bag < end && !one_each && !falls; ++bag) {
+    longest = std::max(longest, static_cast<uint32_t>(offsets[bag + 1] - offsets[bag]));
+  }
+  longest_[feature] = longest;
   return one_each;
 }
 

@@ -38,6 +38,7 @@ class Routed {
   const uint32_t* inverse() const { return inverse_; }  // [num_values()], into ids()
   const uint32_t* offsets() const { return offsets_; }  // [F * B + 1]
 
+  const std::vector<uint32_t>& longest() const { return longest_; }  // [F]: ids of the feature's longest bag
   // Every bag has exactly one id, so that a position is a bag.
   bool one_per_bag() const { return one_per_bag_; }
   // The bag of a position; null where one_per_bag(), and without occurrences.
@@ -63,6 +64,7 @@ class Routed {
   size_t batch_size_ = 0;
   bool one_per_bag_ = true;
   std::vector<uint32_t> feature_tables_;
+  std::vector<uint32_t> longest_;
   std::vector<std::vector<uint32_t>> features_of_;  // by table, in order
   std::vector<size_t> first_;                       // by table: where its part of a [num_values] array begins
   std::vector<int64_t> starts_;

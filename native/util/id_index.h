@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -88,13 +89,31 @@ struct alignas(128) IndexLine {
 static_assert(sizeof(IndexLine<11>) == 128);
 static_assert(sizeof(IndexLine<23>) == 256);
 
+// What a look-up reads of a shard itself, from the lock on, is one line of the cache: a batch of a thousand ids goes
+// through all shards of a table, and through those of every table.
 template <int K>
-class IdIndexShard {
+class alignas(64) IdIndexShard {
  public:
   using Line = IndexLine<K>;
 
   RwSpin lock;
 
+ private:
+  struct Array {
+    Line* data = nullptr;
+    uint64_t lines = 0;
+
+    Line& line(uint64_t at) const { return data[at]; }
+    uint64_t Home(uint64_t rest) const {
+      return static_cast<uint64_t>((static_cast<unsigned __int128>(rest << 8) * lines) >> 64);
+    }
+  };
+  Array now_;
+  Array old_;
+  uint64_t moved_ = 0;
+  uint64_t size_ = 0;
+
+ public:
   uint64_t size() const { return size_; }
 
   // The value of a key, in place, or nullptr. Valid until the next insert or erase.
@@ -117,7 +136,8 @@ class IdIndexShard {
   bool Insert(uint64_t rest, uint32_t value) {
     if (old_.lines != 0) Move(kMovesPerInsert);
     if (old_.lines == 0 && size_ + 1 > MaxSize(now_.lines) && !Resize(GrownLines(now_.lines, rest))) return false;
-    Place(ArrayOf(rest), rest, value);
+    const bool in_old = &ArrayOf(rest) == &old_;
+    Place(in_old ? old_ : now_, in_old ? old_backing_ : now_backing_, rest, value);
     ++size_;
     return true;
   }
@@ -184,7 +204,7 @@ class IdIndexShard {
     for (int i = 0; i < line.used; ++i) visit(line.Rest(i), line.value[i]);
   }
 
-  size_t bytes_used() const { return now_.memory.bytes_used() + old_.memory.bytes_used(); }
+  size_t bytes_used() const { return now_backing_.memory.bytes_used() + old_backing_.memory.bytes_used(); }
 
  private:
   static constexpr double kMaxLoad = K <= 11 ? 0.92 : 0.95;
@@ -193,15 +213,10 @@ class IdIndexShard {
   static constexpr int kMovesPerInsert = 8;  // lines: a growth is over after as many inserts as an eighth of the lines
   static constexpr uint64_t kShrinkFrom = 32;
 
-  struct Array {
+  // Where an array lies, for those who change it.
+  struct Backing {
     LineMemory memory;
-    uint64_t lines = 0;
     uint64_t wrapped = 0;  // lines [0, wrapped) may hold entries whose home is near the end
-
-    Line& line(uint64_t at) const { return reinterpret_cast<Line*>(memory.data())[at]; }
-    uint64_t Home(uint64_t rest) const {
-      return static_cast<uint64_t>((static_cast<unsigned __int128>(rest << 8) * lines) >> 64);
-    }
   };
 
   static void AskFor(const Line* line) {
@@ -222,22 +237,22 @@ class IdIndexShard {
   Array& ArrayOf(uint64_t rest) { return old_.lines != 0 && old_.Home(rest) >= moved_ ? old_ : now_; }
   const Array& ArrayOf(uint64_t rest) const { return const_cast<IdIndexShard*>(this)->ArrayOf(rest); }
 
-  static void Place(Array& array, uint64_t rest, uint32_t value) {
+  static void Place(const Array& array, Backing& backing, uint64_t rest, uint32_t value) {
     const uint64_t home = array.Home(rest);
     uint64_t at = home;
-    array.memory.Touch((home + 1) * sizeof(Line));
+    backing.memory.Touch((home + 1) * sizeof(Line));
     while (array.line(at).used == K) {
       if (array.line(at).spilled != UINT16_MAX) ++array.line(at).spilled;
       if (++at == array.lines) at = 0;
-      array.memory.Touch((at + 1) * sizeof(Line));
+      backing.memory.Touch((at + 1) * sizeof(Line));
     }
-    if (at < home) array.wrapped = std::max(array.wrapped, at + 1);
+    if (at < home) backing.wrapped = std::max(backing.wrapped, at + 1);
     Line& line = array.line(at);
     line.Put(line.used, rest, value);
     ++line.used;
   }
 
-  static void TakeOut(Array& array, uint64_t home, uint64_t at, int i) {
+  static void TakeOut(const Array& array, uint64_t home, uint64_t at, int i) {
     array.line(at).Remove(i);
     while (at != home) {
       at = (at == 0 ? array.lines : at) - 1;
@@ -246,29 +261,32 @@ class IdIndexShard {
   }
 
   bool Resize(uint64_t lines) {
-    Array bigger;
+    Backing bigger;
     if (!bigger.memory.Allocate(lines * sizeof(Line))) return false;
-    bigger.lines = lines;
-    old_ = static_cast<Array&&>(now_);
-    now_ = static_cast<Array&&>(bigger);
-    bigger.lines = 0;
+    old_ = now_;
+    old_backing_ = std::move(now_backing_);
+    now_ = {reinterpret_cast<Line*>(bigger.memory.data()), lines};
+    now_backing_ = std::move(bigger);
     moved_ = 0;
     if (size_ == 0) {
-      old_.memory.Free();
-      old_.lines = 0;
+      FreeOld();
     } else {
       Move(kMovesPerInsert);
     }
     return true;
   }
 
+  void FreeOld() {
+    old_ = {};
+    old_backing_ = {};
+  }
+
   void Move(int homes) {
     for (; homes > 0 && moved_ < old_.lines; --homes) MoveHome();
     if (moved_ == old_.lines) {
-      old_.memory.Free();
-      old_.lines = old_.wrapped = 0;
+      FreeOld();
     } else {
-      old_.memory.Release(old_.wrapped * sizeof(Line), moved_ * sizeof(Line));
+      old_backing_.memory.Release(old_backing_.wrapped * sizeof(Line), moved_ * sizeof(Line));
     }
   }
 
@@ -285,17 +303,15 @@ class IdIndexShard {
         if (old_.Home(rest) != home) continue;
         const uint32_t value = line.value[i];
         TakeOut(old_, home, at, i);
-        Place(now_, rest, value);
+        Place(now_, now_backing_, rest, value);
       }
       if (!go_on) return;
       if (++at == old_.lines) at = 0;
     }
   }
 
-  Array now_;
-  Array old_;
-  uint64_t moved_ = 0;
-  uint64_t size_ = 0;
+  Backing now_backing_;
+  Backing old_backing_;
 };
 
 // The 256 shards of one table.

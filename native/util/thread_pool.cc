@@ -1,9 +1,19 @@
 #include "util/thread_pool.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 
 namespace stepwell {
+
+namespace {
+bool OnMainThread() {
+  static thread_local const bool main = syscall(SYS_gettid) == getpid();
+  return main;
+}
+}  // namespace
 
 // Tasks are claimed by counting `next` up; the job is finished when `done` reaches `num_tasks`. A thread that comes
 // late finds nothing to claim and never touches `task`, whose owner may be gone by then.
@@ -36,7 +46,7 @@ struct ThreadPool::Job {
   std::condition_variable finished;
 };
 
-ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
+ThreadPool::ThreadPool(int num_threads, Team team) : num_threads_(num_threads), team_(team) {
   for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
@@ -53,6 +63,12 @@ void ThreadPool::Run(size_t num_tasks, const std::function<void(size_t)>& task) 
   if (num_tasks == 0) return;
   if (num_tasks == 1 || num_threads_ == 1) {
     for (size_t i = 0; i < num_tasks; ++i) task(i);
+    return;
+  }
+  if (team_ != nullptr && OnMainThread()) {
+    Job job(num_tasks, task);
+    // Always as many threads: a team whose size changes ends threads and starts others.
+    team_([](void* given) { static_cast<Job*>(given)->RunTasks(); }, &job, static_cast<unsigned>(num_threads_), 0);
     return;
   }
   auto job = std::make_shared<Job>(num_tasks, task);

@@ -15,7 +15,7 @@ from stepwell.errors import ConfigError, UnknownTable
 from stepwell.jagged import JaggedIds
 from stepwell.native import POOLINGS, Routed, SparseFeature, SparsePlan, sparse_table
 from stepwell.rows import TableSpec
-from stepwell.store import TieredStore
+from stepwell.store import TableIds, TieredStore
 from stepwell.store.buffers import Buffers
 
 I64 = npt.NDArray[np.int64]
@@ -29,20 +29,16 @@ class RoutedIds:
 
     plan: "Plan"
     core: Routed
-    ids: dict[str, I64]  # by table, unique, in order of first occurrence
+    ids: TableIds  # by table, unique, in order of first occurrence
     weights: F32 | None  # [N]
-    lengths: I64  # [F, B]: ids of each sample
+    batch_size: int  # samples: B
+    lengths: dict[int, I64]  # lookup that is not pooled -> [B]: ids of each sample
     gradients: bool  # can be trained with
-
-    @property
-    def batch_size(self) -> int:
-        """Samples: B."""
-        return int(self.lengths.shape[1])
 
     @property
     def num_unique(self) -> int:
         """Unique ids of all tables: U."""
-        return len(self.core.ids)
+        return len(self.ids.ids)
 
 
 class Plan:
@@ -83,7 +79,7 @@ class Plan:
 
     def route(self, ids: JaggedIds, *, gradients: bool) -> RoutedIds:
         """A batch's ids without repeats, by table; ConfigError unless the lookups can take the batch."""
-        lengths = self._check(ids)
+        self._check(ids)
         core = Routed(
             np.ascontiguousarray(ids.values.numpy()),
             np.ascontiguousarray(ids.offsets.numpy()),
@@ -92,11 +88,11 @@ class Plan:
             self._pool,
             gradients,
         )
-        starts = core.starts.tolist()
-        unique = {name: core.ids[a:b] for name, a, b in zip(self.tables, starts[:-1], starts[1:], strict=True)}
+        lengths = self._lengths(ids, core)
+        unique = TableIds(self.tables, core.starts, core.ids)
         weighted = ids.weights is not None and self._weighted.any()
         weights = np.ascontiguousarray(ids.weights.numpy()) if weighted and ids.weights is not None else None
-        return RoutedIds(self, core, unique, weights, lengths, gradients)
+        return RoutedIds(self, core, unique, weights, ids.batch_size, lengths, gradients)
 
     def shapes(self, batch_size: int) -> list[tuple[int, ...]]:
         """Of the outputs."""
@@ -158,23 +154,29 @@ class Plan:
         names = tuple(self.names[i] for i in self._pooled[side])
         return SideSpec(dense=dense, pooled=pooled, pooled_names=names, sequences=tuple(sequences))
 
-    def _check(self, ids: JaggedIds) -> I64:
+    def _check(self, ids: JaggedIds) -> None:
         if ids.values.device.type != "cpu":
             raise ConfigError(f"ids: found them on {ids.values.device}, expected them on the CPU, where the rows are")
         if ids.features != self.names:
             raise ConfigError(_other_features(ids.features, self.names))
-        offsets = ids.offsets.numpy()
-        lengths = np.diff(offsets).reshape(len(self.names), -1)
-        over = lengths.max(axis=1, initial=0) > self._most
-        if over.any():
-            feature = int(np.flatnonzero(over)[0])
-            sample = int(np.argmax(lengths[feature]))
-            raise ConfigError(
-                f"feature {self.names[feature]!r}: found {lengths[feature, sample]} ids in sample {sample} of the "
-                f"batch, expected at most {self._most[feature]}: raise its max_len or cut its lists"
-            )
         self._check_weights(ids)
-        return lengths
+
+    def _lengths(self, ids: JaggedIds, core: Routed) -> dict[int, I64]:
+        """Of the lookups that are not pooled; ConfigError where a sample has more ids than its lookup takes."""
+
+        def of(feature: int) -> I64:
+            return np.diff(offsets[feature * size : (feature + 1) * size + 1])
+
+        offsets, size = ids.offsets.numpy(), ids.batch_size
+        over = np.flatnonzero(core.longest > self._most)
+        if len(over):
+            feature, lengths = int(over[0]), of(int(over[0]))
+            sample = int(np.argmax(lengths))
+            raise ConfigError(
+                f"feature {self.names[feature]!r}: found {lengths[sample]} ids in sample {sample} of the batch, "
+                f"expected at most {self._most[feature]}: raise its max_len or cut its lists"
+            )
+        return {feature: of(feature) for feature in (*self._sequences["user"], *self._sequences["item"])}
 
     def _check_weights(self, ids: JaggedIds) -> None:
         if ids.weights is None:

@@ -42,6 +42,7 @@ from stepwell.native._core import (
     transform_dense,
 )
 from stepwell.native.sparse import POOLINGS, sparse_table
+from stepwell.native.team import pool_beside_torch
 
 __all__ = [
     "POOLINGS",
@@ -73,6 +74,7 @@ __all__ = [
     "hash_strings",
     "mix64",
     "parse_hex",
+    "pool_beside_torch",
     "read_ssd_format",
     "sparse_table",
     "transform_dense",

@@ -5,6 +5,7 @@ from stepwell.store.overlays import Delta
 from stepwell.store.results import RowCopies, Rows, StepRows, StoreStats
 from stepwell.store.snapshot import restore, snapshot
 from stepwell.store.steps import Touched
+from stepwell.store.tables import TableIds
 from stepwell.store.tier import ResidentTier, Tier, TierStats
 from stepwell.store.tiered import TieredStore
 
@@ -17,6 +18,7 @@ __all__ = [
     "StepRows",
     "StoreConfig",
     "StoreStats",
+    "TableIds",
     "Tier",
     "TierStats",
     "TieredStore",

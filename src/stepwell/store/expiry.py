@@ -50,6 +50,11 @@ class Expiry:
         return self._ttl is not None and self._ttl.seconds > 0
 
     @property
+    def acts(self) -> bool:
+        """Whether commits may change the rule."""
+        return self._ttl is not None or (self._most is not None and self._most.by == "lru")
+
+    @property
     def max_rows_by_lfu(self) -> int:
         """MaxRows' n if it goes by lfu, else 0."""
         return self._most.n if self._most is not None and self._most.by == "lfu" else 0

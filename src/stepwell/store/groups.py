@@ -1,12 +1,10 @@
 """Group: tables that one step uses together, and what of their policies matters when it commits."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from stepwell.native import TableGroup
 from stepwell.rows import TTL, Always, L2Below, MaxRows
-from stepwell.store.tables import I64, U8, Table
+from stepwell.store.tables import I64, U8, Table, Tables
 from stepwell.store.tier import ResidentTier
 
 
@@ -16,8 +14,9 @@ class Group:
     def __init__(self, tables: tuple[Table, ...], top: ResidentTier) -> None:
         self.tables = tables
         self.names = tuple(table.spec.name for table in tables)
+        self.numbers = tuple(table.number for table in tables)
         self.widths = [table.layout.record_bytes for table in tables]
-        self.core: TableGroup = top.group([table.number for table in tables])
+        self.core: TableGroup = top.group(list(self.numbers))
         self.layouts: dict[int, list[int]] = {}
         for member, table in enumerate(tables):
             self.layouts.setdefault(table.layout.fingerprint, []).append(member)
@@ -39,16 +38,17 @@ class Group:
 class Groups:
     """The groups that a store has met, made once each."""
 
-    def __init__(self, top: ResidentTier) -> None:
+    def __init__(self, tables: Tables, top: ResidentTier) -> None:
+        self._tables = tables
         self._top = top
-        self._made: dict[tuple[int, ...], Group] = {}
+        self._made: dict[tuple[str, ...], Group] = {}
 
-    def of(self, tables: Sequence[Table]) -> Group:
-        """The group of these tables in this order."""
-        numbers = tuple(table.number for table in tables)
-        group = self._made.get(numbers)
+    def of(self, names: tuple[str, ...]) -> Group:
+        """The group of the tables of these names in this order, or UnknownTable."""
+        group = self._made.get(names)
         if group is None:
-            group = self._made.setdefault(numbers, Group(tuple(tables), self._top))
+            tables = tuple(self._tables.named(name) for name in names)
+            group = self._made.setdefault(names, Group(tables, self._top))
         return group
 
 

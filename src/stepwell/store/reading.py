@@ -6,9 +6,9 @@ import numpy as np
 
 from stepwell.store.buffers import Buffers
 from stepwell.store.epochs import View
-from stepwell.store.groups import Groups
+from stepwell.store.groups import Group
 from stepwell.store.results import RowCopies
-from stepwell.store.tables import I64, U8, Mask, Table, first_records
+from stepwell.store.tables import I64, U8, Mask, Table, TableIds, first_records
 from stepwell.store.tier import Tier
 
 ReadTable = Callable[[int, I64, View], tuple[U8, Mask]]
@@ -16,24 +16,21 @@ ReadTable = Callable[[int, I64, View], tuple[U8, Mask]]
 
 def read_rows(
     tables: Sequence[Table],
-    wanted: Sequence[I64],
+    asked: TableIds,
     view: View,
-    groups: Groups | None,
+    group: Group | None,
     below: Tier | None,
     read_table: ReadTable,
     buffers: Buffers,
 ) -> RowCopies:
     """Copies of the view's rows.
 
-    REQUIRES: `read_table` reads one table through every tier and overlay; `groups` is None where there is no DRAM tier.
+    REQUIRES: `read_table` reads one table through every tier and overlay; `group` is None where there is no DRAM tier.
     """
-    starts = np.zeros(len(wanted) + 1, np.int64)
-    np.cumsum([len(some) for some in wanted], out=starts[1:])
-    ids = np.concatenate([np.empty(0, np.int64), *wanted])
-    group = groups.of(tables) if groups is not None else None
+    starts, ids = asked.starts, asked.ids
     widths = group.widths if group is not None else [table.layout.record_bytes for table in tables]
-    ends = np.zeros(len(wanted) + 1, np.int64)
-    np.cumsum([width * len(some) for width, some in zip(widths, wanted, strict=True)], out=ends[1:])
+    ends = np.zeros(len(starts), np.int64)
+    np.cumsum(np.diff(starts) * widths, out=ends[1:])
     buffer = buffers.take(int(ends[-1]))
     records = {table.spec.name: buffer[ends[m] : ends[m + 1]].reshape(-1, widths[m]) for m, table in enumerate(tables)}
     found, addresses = np.empty(len(ids), np.uint8), np.empty(len(ids), np.uint64)
@@ -41,29 +38,28 @@ def read_rows(
         core = group.core
         core.read(starts, ids, buffer, addresses, found)
         if below is not None:
-            _read_below(tables, wanted, starts, below, records, found)
+            _read_below(tables, asked, below, records, found)
         core.first_values(starts, ids, np.flatnonzero(found == 0).astype(np.uint32), addresses)
     else:
-        for m, (table, some) in enumerate(zip(tables, wanted, strict=True)):
+        for m, table in enumerate(tables):
             mine, copies = slice(starts[m], starts[m + 1]), records[table.spec.name]
+            some = ids[mine]
             copies[...], there = read_table(table.number, some, view)
             copies[~there] = first_records(table, some[~there])
             found[mine] = there
             base = np.uint64(buffer.ctypes.data + int(ends[m]))
             addresses[mine] = base + np.arange(len(some), dtype=np.uint64) * np.uint64(widths[m])
-    names = tuple(table.spec.name for table in tables)
-    return RowCopies(names, starts, found.view(np.bool_), addresses, records)
+    return RowCopies(asked.names, starts, found.view(np.bool_), addresses, records)
 
 
-def _read_below(
-    tables: Sequence[Table], wanted: Sequence[I64], starts: I64, below: Tier, records: dict[str, U8], found: U8
-) -> None:
+def _read_below(tables: Sequence[Table], asked: TableIds, below: Tier, records: dict[str, U8], found: U8) -> None:
+    starts = asked.starts
     missing = np.flatnonzero(found == 0)
     cuts = np.searchsorted(missing, starts).tolist()
-    asked = [m for m in range(len(tables)) if cuts[m] < cuts[m + 1]]
-    rows = [missing[cuts[m] : cuts[m + 1]] - starts[m] for m in asked]
-    parts = [(tables[m].number, wanted[m][some]) for m, some in zip(asked, rows, strict=True)]
-    for m, some, answer in zip(asked, rows, below.find_parts(parts) if parts else [], strict=True):
+    members = [m for m in range(len(tables)) if cuts[m] < cuts[m + 1]]
+    positions = [missing[cuts[m] : cuts[m + 1]] for m in members]
+    parts = [(tables[m].number, asked.ids[some]) for m, some in zip(members, positions, strict=True)]
+    for m, some, answer in zip(members, positions, below.find_parts(parts) if parts else [], strict=True):
         there = some[answer.found]
-        records[tables[m].spec.name][there] = answer.records[answer.found]
-        found[starts[m] + there] = 1
+        records[tables[m].spec.name][there - starts[m]] = answer.records[answer.found]
+        found[there] = 1

@@ -34,10 +34,20 @@ class StepLog:
     step: int
     touched: dict[int, list[I64]] = field(default_factory=dict)
     erased: dict[int, list[I64]] = field(default_factory=dict)
+    whole: list[tuple[Group, I64, I64]] = field(default_factory=list)  # touched too: starts and ids of all its tables
 
     def size(self) -> int:
         """Ids held."""
-        return sum(len(ids) for some in (self.touched, self.erased) for lists in some.values() for ids in lists)
+        named = sum(len(ids) for some in (self.touched, self.erased) for lists in some.values() for ids in lists)
+        return named + sum(len(ids) for _, _, ids in self.whole)
+
+    def touched_by_table(self) -> dict[int, list[I64]]:
+        """Every id touched, by table number."""
+        by_table = {number: list(lists) for number, lists in self.touched.items()}
+        for group, starts, ids in self.whole:
+            for member, number in enumerate(group.numbers):
+                by_table.setdefault(number, []).append(ids[starts[member] : starts[member + 1]])
+        return by_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +97,8 @@ class TouchedLog:
             )
         logs = [log for log in self._logs if log.step > step] + [pending]
         return Touched(
-            ids=self._merged([log.touched for log in logs]), erased=self._merged([log.erased for log in logs])
+            ids=self._merged([log.touched_by_table() for log in logs]),
+            erased=self._merged([log.erased for log in logs]),
         )
 
     def _merged(self, parts: list[dict[int, list[I64]]]) -> dict[str, I64]:
@@ -110,7 +121,10 @@ class Steps:
         self._top = top
         self._below = below
         self._touched_ids = touched_ids
-        self.groups = Groups(top)
+        self.groups = Groups(tables, top)
+        self._acting = [number for number, expiry in self.expiries.items() if expiry.acts]
+        self._needs_event_time = [number for number, expiry in self.expiries.items() if expiry.needs_event_time]
+        self.limited_by_lfu = tuple(table for table in tables if self.expiries[table.number].max_rows_by_lfu)
         self._layouts = {table.number: layout for layout, members in tables.by_layout().items() for table in members}
         self._open: dict[int, OpenStep] = {}
         self.restart(committed)
@@ -179,10 +193,9 @@ class Steps:
         """
         if step != self.committed + 1:
             raise ConfigError(f"commit({step}): expected {self.committed + 1}; steps commit one after the other")
-        for number, expiry in self.expiries.items():
-            if expiry.needs_event_time and event_time is None:
-                name = self._tables.numbered(number).spec.name
-                raise ConfigError(f"commit({step}): table {name!r} expires by seconds; give the step's event_time")
+        if event_time is None and self._needs_event_time:
+            name = self._tables.numbered(self._needs_event_time[0]).spec.name
+            raise ConfigError(f"commit({step}): table {name!r} expires by seconds; give the step's event_time")
         if event_time is not None and not math.isfinite(event_time):
             raise ConfigError(f"commit({step}): event_time: found {event_time}, expected a finite number of seconds")
         batches = self._batches(step)
@@ -198,8 +211,8 @@ class Steps:
                 self._remove_small(
                     group.tables[member], rows.ids[rows.starts[member] : rows.starts[member + 1]], remove
                 )
-        for number, expiry in self.expiries.items():
-            if expiry.advance(step, event_time):
+        for number in self._acting:
+            if self.expiries[number].advance(step, event_time):
                 self.tell_rule(number)
 
     def tell_rule(self, number: int) -> None:
@@ -255,7 +268,7 @@ class Steps:
         return [*opened.fetched, self._batch(step, opened.pinned)] if opened.pinned else opened.fetched
 
     def _batch(self, step: int, pinned: dict[int, tuple[I64, I64]]) -> tuple[StepRows, Group]:
-        group = self.groups.of([self._tables.numbered(number) for number in pinned])
+        group = self.groups.of(tuple(self._tables.numbered(number).spec.name for number in pinned))
         starts = np.zeros(len(pinned) + 1, np.int64)
         np.cumsum([len(ids) for ids, _ in pinned.values()], out=starts[1:])
         ids = np.concatenate([ids for ids, _ in pinned.values()])
@@ -294,6 +307,13 @@ class Steps:
         born = np.empty(len(group.tables), np.int64)
         group.core.commit(rows.starts, rows.ids, rows.slots, rows.step, refused, unpin, outcomes, old_steps, born)
         starts, births = rows.starts.tolist(), born.tolist()
+        if not group.choosy and not group.counting:
+            for member, number in enumerate(group.numbers):
+                self.expiries[number].live += births[member]
+            if len(rows.ids):
+                # Copies: the step's own arrays may be parts of all that its batch holds.
+                self.pending.whole.append((group, rows.starts.copy(), rows.ids.copy()))
+            return
         for member, table in enumerate(group.tables):
             mine = slice(starts[member], starts[member + 1])
             ids, expiry = rows.ids[mine], self.expiries[table.number]

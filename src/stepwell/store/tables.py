@@ -1,6 +1,6 @@
 """Which tables a store has: their numbers, layouts and keys. Tables of one layout share slots and files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -85,6 +85,40 @@ class Tables:
     def shares(self, budget_bytes: int) -> dict[int, int]:
         """Layout fingerprint -> its part of a budget."""
         return {fingerprint: int(budget_bytes * part) for fingerprint, part in self.fractions().items()}
+
+
+class TableIds(Mapping[str, I64]):
+    """Ids of several tables in one array, one table's after another's; as a mapping, each table's by its name."""
+
+    __slots__ = ("ids", "names", "starts")
+
+    def __init__(self, names: Sequence[str], starts: I64, ids: I64) -> None:
+        """REQUIRES: ids[starts[t] : starts[t + 1]] are those of names[t]; contiguous arrays of int64."""
+        self.names = tuple(names)
+        self.starts = starts
+        self.ids = ids
+
+    @classmethod
+    def of(cls, tables: Mapping[str, I64]) -> "TableIds":
+        """The same ids, checked, in one array."""
+        if isinstance(tables, cls):
+            return tables
+        wanted = [check_ids(ids) for ids in tables.values()]
+        starts = np.zeros(len(wanted) + 1, np.int64)
+        np.cumsum([len(ids) for ids in wanted], out=starts[1:])
+        return cls(tuple(tables), starts, np.concatenate([np.empty(0, np.int64), *wanted]))
+
+    def __getitem__(self, name: str) -> I64:
+        if name not in self.names:
+            raise KeyError(name)
+        table = self.names.index(name)
+        return self.ids[self.starts[table] : self.starts[table + 1]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 def first_records(table: Table, ids: I64) -> U8:

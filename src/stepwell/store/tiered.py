@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepwell.errors import ConfigError, StoreClosed, StoreIOError
-from stepwell.native import FaultyEnv, ThreadPool
+from stepwell.native import FaultyEnv, ThreadPool, pool_beside_torch
 from stepwell.rows import encode_weights
 from stepwell.store import manifest
 from stepwell.store.buffers import Buffers
@@ -32,7 +32,7 @@ from stepwell.store.reading import read_rows
 from stepwell.store.results import RowCopies, Rows, StepRows, StoreStats
 from stepwell.store.ssd import SsdTier
 from stepwell.store.steps import Steps, Touched
-from stepwell.store.tables import I64, U8, Mask, Table, Tables, check_array, check_ids, check_records
+from stepwell.store.tables import I64, U8, Mask, Table, TableIds, Tables, check_array, check_ids, check_records
 from stepwell.store.tier import Tier
 
 _WAIT_S = 600.0  # for pins of other batches; a pipeline that stands still for ten minutes is stuck
@@ -55,7 +55,7 @@ class TieredStore:
         saved = manifest.read_for(config) if config.ssd_directory else None
         self.tables = Tables(config.tables, config.seed, manifest.numbers_for(config, saved))
         self._by_layout = self.tables.by_layout()
-        self._pool = ThreadPool(config.threads)
+        self._pool = pool_beside_torch(config.threads)
         self._buffers = Buffers()
         self._below = below
         self._top: DramTier | None = None
@@ -146,11 +146,12 @@ class TieredStore:
 
     def read_rows(self, ids: Mapping[str, I64], *, epoch: int | None = None) -> RowCopies:
         """Copies of committed rows of several tables, first values where there is none. Changes nothing."""
-        tables = [self._table(name) for name in ids]
+        self._check_open()
+        asked = TableIds.of(ids)
+        group = self._steps.groups.of(asked.names) if self._top is not None else None
+        tables = group.tables if group is not None else tuple(self.tables.named(name) for name in asked.names)
         with self._epochs.reading(epoch) as view:
-            groups = self._steps.groups if self._top is not None else None
-            wanted = [check_ids(some) for some in ids.values()]
-            return read_rows(tables, wanted, view, groups, self._below, self._read, self._buffers)
+            return read_rows(tables, asked, view, group, self._below, self._read, self._buffers)
 
     def pin(self, table: str, ids: I64, *, step: int | None = None, timeout_s: float = _WAIT_S) -> I64:
         """Slots in batch order, each pinned once per position: the rows stay where they are until `unpin`.
@@ -188,7 +189,7 @@ class TieredStore:
         self._trained()
         with self._lock:
             self._steps.commit(step, event_time, self._editor.erase)
-            for table in self.tables:
+            for table in self._steps.limited_by_lfu:
                 self._editor.expire_by_lfu(table)
             self._steps.begin_next()
             self._cursor = cursor
@@ -418,13 +419,11 @@ class TieredStore:
     def _wanted(self, step: int, tables: Mapping[str, I64]) -> Wanted:
         with self._lock:
             self._steps.check_open(step)
-        group = self._steps.groups.of([self._table(name) for name in tables])
-        wanted = [check_ids(ids) for ids in tables.values()]
-        starts = np.zeros(len(wanted) + 1, np.int64)
-        np.cumsum([len(ids) for ids in wanted], out=starts[1:])
-        ids = np.concatenate([np.empty(0, np.int64), *wanted])
-        slots = np.full(len(ids), NO_SLOT, np.uint32)
-        return Wanted(StepRows(step, group.names, starts, ids, slots, np.empty(len(ids), np.uint64)), group)
+        asked = TableIds.of(tables)
+        group = self._steps.groups.of(asked.names)
+        slots = np.full(len(asked.ids), NO_SLOT, np.uint32)
+        addresses = np.empty(len(asked.ids), np.uint64)
+        return Wanted(StepRows(step, asked.names, asked.starts, asked.ids, slots, addresses), group)
 
     def _trainable(self) -> DramTier:
         top = self._trained()
