@@ -163,6 +163,7 @@ void BindSparse(nb::module_& module) {
                      const Routed& routed = nb::cast<const Routed&>(self);
                      return View(self, routed.ids(), routed.num_unique());
                    })
+      .def_prop_ro("one_per_bag", &Routed::one_per_bag)
       .def_prop_ro("longest",
                    [](nb::handle_t<Routed> self) {
                      const Routed& routed = nb::cast<const Routed&>(self);

@@ -167,6 +167,9 @@ class Plan:
         def of(feature: int) -> I64:
             return np.diff(offsets[feature * size : (feature + 1) * size + 1])
 
+        sequences = (*self._sequences["user"], *self._sequences["item"])
+        if core.one_per_bag and not sequences:
+            return {}
         offsets, size = ids.offsets.numpy(), ids.batch_size
         over = np.flatnonzero(core.longest > self._most)
         if len(over):
@@ -176,7 +179,7 @@ class Plan:
                 f"feature {self.names[feature]!r}: found {lengths[sample]} ids in sample {sample} of the batch, "
                 f"expected at most {self._most[feature]}: raise its max_len or cut its lists"
             )
-        return {feature: of(feature) for feature in (*self._sequences["user"], *self._sequences["item"])}
+        return {feature: of(feature) for feature in sequences}
 
     def _check_weights(self, ids: JaggedIds) -> None:
         if ids.weights is None:

@@ -5,14 +5,13 @@ admission counts and expiries take effect together in `commit`, whatever later s
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from stepwell.errors import ConfigError, TouchedLogTruncated
+from stepwell.errors import ConfigError
 from stepwell.rows import decode_weights
 from stepwell.store.admission import Admission
 from stepwell.store.dram import DramTier
@@ -21,44 +20,11 @@ from stepwell.store.groups import Group, Groups
 from stepwell.store.results import StepRows
 from stepwell.store.tables import I64, U8, U32, Table, Tables
 from stepwell.store.tier import Parts, Tier
+from stepwell.store.touched import StepLog, TouchedLog
 
 MAX_STEP = (1 << 32) - 2  # stamps are u32
 _EMPTY = np.empty(0, np.int64)
 _STAMPED = 2  # what the core says of a row that was committed before
-
-
-@dataclass(slots=True)
-class StepLog:
-    """The ids that one step, or the changes made between two commits, touched and erased, by table number."""
-
-    step: int
-    touched: dict[int, list[I64]] = field(default_factory=dict)
-    erased: dict[int, list[I64]] = field(default_factory=dict)
-    whole: list[tuple[Group, I64, I64]] = field(default_factory=list)  # touched too: starts and ids of all its tables
-
-    def size(self) -> int:
-        """Ids held."""
-        named = sum(len(ids) for some in (self.touched, self.erased) for lists in some.values() for ids in lists)
-        return named + sum(len(ids) for _, _, ids in self.whole)
-
-    def touched_by_table(self) -> dict[int, list[I64]]:
-        """Every id touched, by table number."""
-        by_table = {number: list(lists) for number, lists in self.touched.items()}
-        for group, starts, ids in self.whole:
-            for member, number in enumerate(group.numbers):
-                by_table.setdefault(number, []).append(ids[starts[member] : starts[member + 1]])
-        return by_table
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """Ids by table name, each once and sorted: rows written since a step, and rows removed by name since then.
-
-    An id may be in both; what it is now, only a look can tell. Rows that expire by rule are in neither.
-    """
-
-    ids: dict[str, I64]
-    erased: dict[str, I64]
 
 
 @dataclass(slots=True)
@@ -67,47 +33,6 @@ class OpenStep:
 
     pinned: dict[int, tuple[I64, I64]] = field(default_factory=dict)  # table -> unique sorted ids, their slots
     fetched: list[tuple[StepRows, Group]] = field(default_factory=list)
-
-
-class TouchedLog:
-    """The last steps' ids, as many as the bound allows; older steps are forgotten whole."""
-
-    def __init__(self, tables: Tables, most_ids: int, since: int) -> None:
-        self._tables = tables
-        self._most_ids = most_ids
-        self._logs: deque[StepLog] = deque()
-        self._held = 0
-        self._complete_since = since
-
-    def append(self, log: StepLog) -> None:
-        """Remember a committed step."""
-        self._logs.append(log)
-        self._held += log.size()
-        while self._held > self._most_ids and self._logs:
-            oldest = self._logs.popleft()
-            self._held -= oldest.size()
-            self._complete_since = oldest.step
-
-    def since(self, step: int, pending: StepLog) -> Touched:
-        """Ids of the steps after `step`, and of changes made since the last commit."""
-        if step < self._complete_since:
-            raise TouchedLogTruncated(
-                f"touched({step}): the log of touched ids goes back to step {self._complete_since} only; raise "
-                f"touched_ids above {self._most_ids}, ask more often, or export the whole store"
-            )
-        logs = [log for log in self._logs if log.step > step] + [pending]
-        return Touched(
-            ids=self._merged([log.touched_by_table() for log in logs]),
-            erased=self._merged([log.erased for log in logs]),
-        )
-
-    def _merged(self, parts: list[dict[int, list[I64]]]) -> dict[str, I64]:
-        merged: dict[str, I64] = {}
-        for table in self._tables:
-            lists = [ids for part in parts for ids in part.get(table.number, [])]
-            if lists:
-                merged[table.spec.name] = np.unique(np.concatenate(lists))
-        return merged
 
 
 class Steps:
@@ -237,13 +162,13 @@ class Steps:
         if dead.any():
             self.begin_next()
         if self._logging:
-            self.pending.touched.setdefault(table.number, []).append(ids)
+            self.pending.touched.setdefault(table.number, []).append(self.log.copy(ids))
 
     def removed(self, table: Table, ids: I64, last_steps: U32) -> None:
         """Live rows were removed by name."""
         self.expiries[table.number].remove(ids, last_steps)
         if self._logging:
-            self.pending.erased.setdefault(table.number, []).append(ids)
+            self.pending.erased.setdefault(table.number, []).append(self.log.copy(ids))
 
     def over_by_lfu(self, table: Table) -> int:
         """How many rows must go, least frequently used first."""
@@ -311,8 +236,7 @@ class Steps:
             for member, number in enumerate(group.numbers):
                 self.expiries[number].live += births[member]
             if len(rows.ids):
-                # Copies: the step's own arrays may be parts of all that its batch holds.
-                self.pending.whole.append((group, rows.starts.copy(), rows.ids.copy()))
+                self.pending.whole.append((group, rows.starts.copy(), self.log.copy(rows.ids)))
             return
         for member, table in enumerate(group.tables):
             mine = slice(starts[member], starts[member + 1])
@@ -328,7 +252,7 @@ class Steps:
             else:
                 expiry.live += births[member]
             if len(stored):
-                self.pending.touched.setdefault(table.number, []).append(stored)
+                self.pending.touched.setdefault(table.number, []).append(self.log.copy(stored))
 
     def _remove_small(self, table: Table, ids: I64, remove: Callable[[Table, I64], object]) -> None:
         small = self.expiries[table.number].small

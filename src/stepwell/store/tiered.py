@@ -31,9 +31,10 @@ from stepwell.store.placement import Placement
 from stepwell.store.reading import read_rows
 from stepwell.store.results import RowCopies, Rows, StepRows, StoreStats
 from stepwell.store.ssd import SsdTier
-from stepwell.store.steps import Steps, Touched
+from stepwell.store.steps import Steps
 from stepwell.store.tables import I64, U8, Mask, Table, TableIds, Tables, check_array, check_ids, check_records
 from stepwell.store.tier import Tier
+from stepwell.store.touched import Touched
 
 _WAIT_S = 600.0  # for pins of other batches; a pipeline that stands still for ten minutes is stuck
 

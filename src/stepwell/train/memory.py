@@ -209,7 +209,7 @@ def _around_tiers(config: TrainConfig, touched: int, steps: int) -> list[MemoryP
             elif isinstance(policy, MaxRows) and policy.by == "lru":
                 histograms += 2400 * min(10_000, steps)
     return [
-        MemoryPart("log of touched ids", 8 * touched, "process", f"8 bytes for each of {touched:,} ids"),
+        MemoryPart("log of touched ids", 8 * touched + (4 << 20), "process", f"8 bytes for each of {touched:,} ids"),
         MemoryPart("admission filters", filters, "process", "counters of ids that have no row yet"),
         MemoryPart("histograms of last steps", histograms, "process", "for tables whose rows expire"),
     ]
