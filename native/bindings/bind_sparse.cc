@@ -16,6 +16,7 @@ namespace {
 
 using Floats = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using InFloats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Gradients = nb::ndarray<const float, nb::device::cpu>;  // samples may lie apart
 using Weights = std::optional<In<float>>;
 
 std::unique_ptr<Routed> MakeRouted(In<int64_t> values, In<int64_t> offsets, In<uint32_t> feature_tables,
@@ -66,7 +67,15 @@ std::vector<SparseArray> Arrays(const std::vector<Array>& arrays) {
   for (const Array& array : arrays) {
     SparseArray one;
     one.data = const_cast<float*>(array.data());  // those of gradients are only read
+    int64_t inside = 1;  // the stride of an axis inside a sample
+    for (size_t axis = array.ndim(); axis-- > 1;) {
+      if (array.stride(axis) != inside && array.shape(axis) != 1 && array.size() != 0) {
+        throw StatusError(Status(Code::kInvalid, "found an array whose samples are not contiguous, expected it copied"));
+      }
+      inside *= static_cast<int64_t>(array.shape(axis));
+    }
     for (size_t axis = 0; axis < array.ndim(); ++axis) one.shape.push_back(array.shape(axis));
+    if (array.ndim() > 0) one.stride = static_cast<size_t>(array.stride(0));
     all.push_back(std::move(one));
   }
   return all;
@@ -96,7 +105,7 @@ void Lookup(const SparsePlan& plan, const Routed& routed, In<uint64_t> rows, con
 }
 
 void SumGradients(const SparsePlan& plan, const Routed& routed, const Weights& weights,
-                  const std::vector<InFloats>& grads, const std::vector<Floats>& sums) {
+                  const std::vector<Gradients>& grads, const std::vector<Floats>& sums) {
   const float* const each = WeightsOf(routed, weights);
   CheckSize(sums.size(), plan.num_tables(), "sums");
   CheckSize(routed.num_tables(), plan.num_tables(), "the batch's tables");
@@ -118,7 +127,7 @@ void SumGradients(const SparsePlan& plan, const Routed& routed, const Weights& w
 }
 
 void Update(const SparsePlan& plan, const Routed& routed, In<uint64_t> rows, const Weights& weights,
-            const std::vector<InFloats>& grads, uint32_t step, In<double> rates) {
+            const std::vector<Gradients>& grads, uint32_t step, In<double> rates) {
   CheckSize(rows.size(), routed.num_unique(), "rows");
   CheckSize(rates.size(), plan.num_tables(), "rates");
   CheckStep(step);

@@ -157,7 +157,7 @@ Status SparsePlan::Resolve(const Routed& routed, const std::vector<SparseArray>&
     }
     FeatureEnds& end = (*ends)[f];
     end.at = array.data + feature.column;
-    end.stride = sequence ? size_t{feature.max_len} * dim : array.shape[1];
+    end.stride = array.stride;
     end.first = static_cast<uint32_t>(f * batch);
     end.dim = dim;
     end.max_len = feature.max_len;

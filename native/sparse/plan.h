@@ -29,9 +29,11 @@ struct SparseFeature {
 };
 
 // An output or its gradient: [B, width], or [B, max_len, dim] of the one feature that is not pooled into it.
+// A sample's floats lie together.
 struct SparseArray {
   float* data = nullptr;
   std::vector<size_t> shape;
+  size_t stride = 0;  // floats from one sample to the next
 };
 
 class SparsePlan {

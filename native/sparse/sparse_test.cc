@@ -113,7 +113,7 @@ Result Train(const Batch& batch, bool weighted, Isa isa, std::shared_ptr<ThreadP
   }
   for (size_t start : at) rows.push_back(reinterpret_cast<uint64_t>(result.records.data() + start));
   result.outputs.assign(batch.size * width, NAN);
-  const std::vector<SparseArray> outputs{{result.outputs.data(), {batch.size, width}}};
+  const std::vector<SparseArray> outputs{{result.outputs.data(), {batch.size, width}, width}};
   const float* const weights = weighted ? batch.weights.data() : nullptr;
   CHECK_OK(plan->Lookup(*routed, rows.data(), weights, outputs));
   std::vector<std::vector<float>> sums(kTables);

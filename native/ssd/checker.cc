@@ -184,7 +184,7 @@ class Checker {
       }
     }
     STEPWELL_RETURN_IF_ERROR(CheckData(path, &piece));
-    Count(path, &piece);
+    Count(path, problems, &piece);
     piece.damaged = report_->problems.size() > problems;
     return piece.damaged && repair_ ? RepairSegment(path, piece) : Status::Ok();
   }
@@ -257,7 +257,9 @@ class Checker {
   }
 
   // Compares records with the footer, and notes what exists.
-  void Count(const std::string& path, Piece* piece) {
+  // `others`: problems that were known before the segment's own.
+  void Count(const std::string& path, size_t others, Piece* piece) {
+    bool synced = false;  // some record
     for (uint32_t place = 0; place < piece->places; ++place) {
       const FooterEntry& record = piece->records[place];
       const bool known = piece->sealed && piece->footer_known[place];
@@ -281,7 +283,21 @@ class Checker {
       }
       if (record.word == 0) continue;
       ++report_->records;
-      if (Exists(record.word)) Rank(record, false);
+      if (!Exists(record.word)) continue;
+      Rank(record, false);
+      synced = true;
+    }
+    if (!synced || piece->sealed) return;
+    const bool open_is_known = marker_.synced_seq != kMaxSeq;
+    if (!open_is_known) {  // the newest one it was
+      if (piece->number < marker_.open_segment) return;
+      marker_.open_segment = piece->number;
+      marker_.open_blocks = geometry_.BlockOf(LastRecord(*piece) - 1) + 1;
+    } else if ((marker_.open_blocks == 0 || piece->number != marker_.open_segment) &&
+               others == report_->problems.size()) {
+      uint64_t bytes = 0;
+      (void)piece->file->Size(&bytes);
+      Problem(path, bytes, EndIsGone(path, bytes));
     }
   }
 

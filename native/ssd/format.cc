@@ -115,6 +115,11 @@ bool PageIsGood(const std::byte* page, PageKind kind, uint64_t segment, uint64_t
          header.segment == static_cast<uint32_t>(segment) && header.page == static_cast<uint16_t>(number);
 }
 
+std::string EndIsGone(const std::string& path, uint64_t bytes) {
+  return path + ": offset " + std::to_string(bytes) +
+         ": the file ends without the trailer that it was sealed with; run `stepwell store check` on the directory";
+}
+
 Status CheckPage(const std::byte* page, PageKind kind, uint64_t segment, uint64_t number, const std::string& path) {
   if (PageIsGood(page, kind, segment, number)) return Status::Ok();
   const PageHeader header = HeaderOf(page);

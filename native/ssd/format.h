@@ -153,6 +153,8 @@ void ZeroIn(std::byte* block, uint32_t stream_offset, uint32_t bytes);
 void SealPage(std::byte* page, PageKind kind, uint64_t segment, uint64_t number, uint32_t records);
 // Ok, or kCorrupt (kFormat for a newer version) naming the file, the offset, what was found and expected.
 Status CheckPage(const std::byte* page, PageKind kind, uint64_t segment, uint64_t number, const std::string& path);
+// What to say of a sealed segment that ends, at `bytes`, before its trailer.
+std::string EndIsGone(const std::string& path, uint64_t bytes);
 inline PageHeader HeaderOf(const std::byte* page) {
   PageHeader header;
   std::memcpy(&header, page, sizeof(header));

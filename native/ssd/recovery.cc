@@ -185,7 +185,8 @@ class Recovery {
   }
 
   // A segment without a good trailer. Either it was open when the log stopped: it is cut after its last synced record
-  // and sealed. Or it was sealed and its trailer is damaged: then it stays as it is (a cut may share the file).
+  // and sealed. Or it was sealed and its trailer is damaged or gone: then it stays as it is (a cut may share the file).
+  // A segment that holds synced records was sealed before the marker was written, unless the marker says it was open.
   Status LoadUnsealed(Segment& segment, uint64_t bytes, const Status& trailer, bool* scan) {
     const Geometry& geometry = log_.geometry_;
     const auto blocks = static_cast<uint32_t>(
@@ -212,6 +213,14 @@ class Recovery {
       if (Exists(entries[place].word)) keep = place + 1;
     }
     const std::string path = segment.path();
+    const bool was_open = marker_.open_blocks > 0 && segment.number() == marker_.open_segment;
+    if (keep > 0 && !was_open) {
+      Damaged(EndIsGone(path, bytes));
+      segment.places = good_blocks * geometry.records_per_block;
+      segment.damaged = true;
+      *scan = true;
+      return Status::Ok();
+    }
     if (keep == 0) {
       log_.SetDiskBytes(segment, 0);
       segment.file.reset();

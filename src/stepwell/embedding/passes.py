@@ -43,7 +43,7 @@ class Pass:
         """The gradients as the core takes them."""
         shapes = self.routed.plan.shapes(self.routed.batch_size)
         return [
-            np.zeros(shape, np.float32) if grad is None else grad.contiguous().numpy()
+            np.zeros(shape, np.float32) if grad is None else _with_whole_samples(grad).numpy()
             for shape, grad in zip(shapes, self._grads, strict=True)
         ]
 
@@ -58,6 +58,12 @@ class Pass:
         sums = [np.empty((len(ids[name]), spec.dim), np.float32) for name, spec in plan.specs.items()]
         plan.core.sum_gradients(self.routed.core, self.routed.weights, self.arrays(), sums)
         return sums
+
+
+def _with_whole_samples(grad: Tensor) -> Tensor:
+    """The gradient, copied unless the floats of each sample lie together. Those of a slice of columns do."""
+    samples_apart = grad.shape[0] > 0 and grad[0].is_contiguous() and grad.stride(0) >= 0
+    return grad if samples_apart else grad.contiguous()
 
 
 def update_from(passes: list[Pass], step: int, rates: list[float]) -> None:
