@@ -372,6 +372,7 @@ Status Log::MakeRoom(std::unique_lock<std::mutex>& lock, size_t records, bool to
   const uint64_t reserve = (tombstone ? 1 : 2) * (geometry_.FileBytes(geometry_.max_places) + kFileBytes);
   STEPWELL_RETURN_IF_ERROR(writer_->Probe());
   bool soft = true, stalled = false;
+  uint64_t waited_for = UINT64_MAX;
   while (true) {
     const size_t had = prepared_.size();
     const Status status = Prepare(records, (soft ? SoftLimit() : HardLimit()) - reserve);
@@ -401,6 +402,17 @@ Status Log::MakeRoom(std::unique_lock<std::mutex>& lock, size_t records, bool to
     if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
     // The background may have made the room while this call waited for its turn.
     if ((compacted.ok() && progress) || disk_bytes_.load() < used) continue;
+    // Segments that wait to be sealed cannot be compacted yet: on a busy machine that may be all that are stale.
+    const uint64_t last_job = writer_->last_job();
+    if (last_job != waited_for) {
+      lock.unlock();
+      const Status written = writer_->WaitFor(last_job);
+      lock.lock();
+      if (closed_) return Status(Code::kClosed, options_.directory + ": the log is closed");
+      STEPWELL_RETURN_IF_ERROR(written);
+      waited_for = last_job;
+      continue;
+    }
     if (soft && status.code() == Code::kFull) {
       soft = false;  // the live rows themselves want the room: up to the budget they may have it
       continue;
