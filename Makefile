@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 DEMO := build/demo
-DEMO_ROWS := 2_000_000
+DEMO_ROWS := 6_000_000
 CHECKED := src tests benchmarks tools recipes
 CORE_SOURCES := $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name CMakeLists.txt 2>/dev/null)
 BENCHES := $(basename $(notdir $(shell grep -l '^if __name__ ==' benchmarks/*.py 2>/dev/null)))

@@ -1,6 +1,8 @@
 """A run whose ids churn and whose rows expire, watched: what its process takes, against what was predicted."""
 
-from dataclasses import dataclass
+import json
+import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +97,10 @@ def watch(config: TrainConfig, directory: Path, seconds: float) -> Watched:
         at_end=sum(after[-tenth:]) // tenth,
         steps=end["step"],
     )
+
+
+def main() -> None:
+    """One JSON line about a run in the folder argv[1] that lasts argv[2] seconds."""
+    config = churning(dram_bytes=192 << 20, ttl_steps=1500, expected_rows=4_000_000, touched_ids=1 << 22)
+    watched = watch(config, Path(sys.argv[1]) / "run", float(sys.argv[2]))
+    print(json.dumps({**asdict(watched), "off": watched.off, "growth": watched.growth}))
