@@ -101,6 +101,8 @@ def watch(config: TrainConfig, directory: Path, seconds: float) -> Watched:
 
 def main() -> None:
     """One JSON line about a run in the folder argv[1] that lasts argv[2] seconds."""
-    config = churning(dram_bytes=192 << 20, ttl_steps=1500, expected_rows=4_000_000, touched_ids=1 << 22)
-    watched = watch(config, Path(sys.argv[1]) / "run", float(sys.argv[2]))
+    folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
+    dram_bytes = min(192, round(seconds)) << 20  # full well before the warm-up ends
+    config = churning(dram_bytes=dram_bytes, ttl_steps=1500, expected_rows=4_000_000, touched_ids=1 << 22)
+    watched = watch(config, folder / "run", seconds)
     print(json.dumps({**asdict(watched), "off": watched.off, "growth": watched.growth}))
