@@ -5,7 +5,7 @@ The side of a feature is where serving computes it: "user" once per request, "it
 
 import itertools
 import math
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -28,9 +28,9 @@ class Feature(Config, ABC):
     side: Side
 
     @property
+    @abstractmethod
     def columns_read(self) -> tuple[str, ...]:
         """The raw columns it takes, in order."""
-        raise NotImplementedError
 
     def _check_feature(self) -> None:
         self._check_name("name")
